@@ -894,6 +894,8 @@ do_push(Lane *lane, PyObject *plan_bytes, PyObject *const *values, Py_ssize_t co
         Py_DECREF(future);
         Py_RETURN_NONE;
     }
+    const uint32_t tag = (uint32_t)(lane->submitted + 1);
+    memcpy(record + 4, &tag, sizeof tag);
     memcpy(lane->slots + (lane->submitted & (lane->capacity - 1)) * lane->slot, record, end);
     spoil_old_tags(lane, code, 1);
     write_copy(lane, record, end);
@@ -917,26 +919,25 @@ lane_push(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 static inline __attribute__((always_inline)) void
-copy_rows(char *to, uint64_t slot, const char *from, size_t bytes, uint64_t count, uint32_t task)
+copy_rows(char *to, uint64_t slot, const char *from, size_t bytes, uint64_t count, uint64_t header)
 {
-    const uint64_t header = task;
-    for (uint64_t i = 0; i < count; i++, to += slot, from += bytes) {
+    for (uint64_t i = 0; i < count; i++, to += slot, from += bytes, header += UINT64_C(1) << 32) {
         memcpy(to, &header, HEADER_BYTES);
         memcpy(to + HEADER_BYTES, from, bytes);
     }
 }
 
-/* One piece of the ring without its end; the usual widths are compiled into plain moves. */
+/* One piece of the ring without its end; the usual widths are compiled into plain moves. `header` is that of the first record. */
 static void
-copy_piece(char *to, uint64_t slot, const char *from, size_t bytes, uint64_t count, uint32_t task)
+copy_piece(char *to, uint64_t slot, const char *from, size_t bytes, uint64_t count, uint64_t header)
 {
     switch (bytes) {
-    case 0: copy_rows(to, slot, from, 0, count, task); break;
-    case 4: copy_rows(to, slot, from, 4, count, task); break;
-    case 8: copy_rows(to, slot, from, 8, count, task); break;
-    case 16: copy_rows(to, slot, from, 16, count, task); break;
-    case 24: copy_rows(to, slot, from, 24, count, task); break;
-    default: copy_rows(to, slot, from, bytes, count, task);
+    case 0: copy_rows(to, slot, from, 0, count, header); break;
+    case 4: copy_rows(to, slot, from, 4, count, header); break;
+    case 8: copy_rows(to, slot, from, 8, count, header); break;
+    case 16: copy_rows(to, slot, from, 16, count, header); break;
+    case 24: copy_rows(to, slot, from, 24, count, header); break;
+    default: copy_rows(to, slot, from, bytes, count, header);
     }
 }
 
@@ -1009,8 +1010,9 @@ do_push_many(Lane *lane, PyObject *const *args, Py_ssize_t given)
     const uint64_t begin = lane->submitted & (lane->capacity - 1), piece = lane->capacity - begin;
     const uint64_t one = taken < piece ? taken : piece;
     const char *from = (const char *)rows.buf + start * bytes;
-    copy_piece(lane->slots + begin * lane->slot, lane->slot, from, (size_t)bytes, one, (uint32_t)task);
-    copy_piece(lane->slots, lane->slot, from + one * (uint64_t)bytes, (size_t)bytes, taken - one, (uint32_t)task);
+    const uint64_t header = (uint64_t)task | (lane->submitted + 1) << 32; /* the tag behind the number */
+    copy_piece(lane->slots + begin * lane->slot, lane->slot, from, (size_t)bytes, one, header);
+    copy_piece(lane->slots, lane->slot, from + one * (uint64_t)bytes, (size_t)bytes, taken - one, header + (one << 32));
     spoil_old_tags(lane, code, taken);
     write_copy(lane, NULL, 0);
     publish(lane, future, taken);

@@ -147,3 +147,52 @@ def test_a_program_on_a_full_disk_works(small_disk: Path) -> None:
         fill(small_disk / "filler")
     said = run_python(ON_A_FULL_DISK, spec, small_disk / "cache").stdout.splitlines()
     assert said == ["compiled True", "memory True", "1 1", "['CacheWarning']"]
+
+
+JOURNAL_ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+import numpy as np
+import kernelkeep as kk
+root, disk = map(Path, sys.argv[1:3])
+journal = disk / "work.kkj"
+tasks = {"put": "(int i, int v) { if (kk_local_id(0) == 0) x[i] = v; }"}
+with kk.open_device("reference") as device, kk.ProgramCache(device, root) as cache:
+    def opened(path, **options):
+        return kk.Resident.emulated(cache, tasks, {"x": np.zeros(4, "i4")}, blocks=1, journal=path, **options)
+    resident = opened(journal, capacity=16)
+    with (disk / "filler").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(512))
+        except OSError:
+            pass
+    for number in range(3):
+        resident.add("n" * 200 + str(number), tasks["put"])
+    for number in range(40):
+        resident.submit("put", 1, number).result(60)
+    resident.pause()
+    resident.submit("put", 2, 7)
+    resident.stop()
+    before = journal.read_bytes()
+    for path in (journal, disk / "another.kkj"):
+        try:
+            opened(path, capacity=32)
+        except kk.ArgumentError as error:
+            print(error)
+    assert journal.read_bytes() == before
+    assert sorted(one.name for one in disk.iterdir() if one.name[0] != ".") == ["filler", "work.kkj"]
+    (disk / "filler").unlink()
+    with opened(journal, capacity=32) as resident:
+        print(resident.recovered.tasks, resident.submitted)
+"""
+
+
+def test_a_journal_on_a_full_disk_works_and_a_new_one_is_refused(small_disk: Path, tmp_path: Path) -> None:
+    """It is written through a mapping, where the system ends the process that writes to a hole."""
+    said = run_python(JOURNAL_ON_A_FULL_DISK, tmp_path, small_disk).stdout.splitlines()
+    assert said == [
+        f"the journal {small_disk / 'work.kkj'} cannot be written: No space left on device",
+        f"the journal {small_disk / 'another.kkj'} cannot be written: No space left on device",
+        "(('put', (2, 7)),) (41,)",
+    ]

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.testing import open_or_skip
+from kernelkeep.resident.journal_file import open_journal_file
+from kernelkeep.resident.protocol import RingView
+from kernelkeep.testing import open_or_skip, run_python
 
 pytestmark = pytest.mark.slow
 
@@ -188,3 +199,141 @@ def test_after_a_fault_of_the_device_exactly_the_unacknowledged_tasks_run_again(
     assert first <= 57
     assert recovered == list(range(first, 100))
     assert runs == [0] * first + [1] * (100 - first)
+
+
+# Each process has other blocks or tasks than the one before, so that each writes the journal again, and ends by kill -9.
+LOOP = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+import kernelkeep as kk
+
+HERE, turn, blocks, last = Path(sys.argv[1]), *map(int, sys.argv[2:5])
+SAVED, STEP = HERE / "arrays.kkpt", "(int k) { if (kk_local_id(0) == 0) runs[k] += 1; }"
+arrays = kk.read_checkpoint(SAVED) if turn else {"runs": np.zeros(100, "i4")}
+with kk.open_device("reference") as device, kk.ProgramCache(device, HERE / "cache") as cache:
+    tasks = {f"other{turn}": "() { }", "step": STEP}
+    with kk.Resident.emulated(cache, tasks, arrays, blocks=blocks, journal=HERE / "work.kkj", capacity=64) as resident:
+        found = sorted(args[0] for _, args in resident.recovered.tasks)
+        first = sum(resident.submitted)
+        if not turn:
+            resident.submit_many("step", np.arange(20), ordered=False).result()
+            resident.save(SAVED)
+            first = 20
+        resident.submit_many("step", np.arange(first, first + 10), ordered=False).result()
+        resident.drain()
+        print(first, found == list(range(20, first)), resident.arrays["runs"].numpy().tolist(), flush=True)
+        if last:
+            resident.save(SAVED)
+        else:
+            resident.pause()
+            resident.submit("step", first + 10)  # which the next process runs
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_journal_that_is_written_again_and_again_goes_with_its_checkpoint(tmp_path: Path) -> None:
+    first = 20
+    blocks = (2, 1, 3, 3, 2)
+    for turn, count in enumerate(blocks):
+        last = turn == len(blocks) - 1
+        done = run_python(LOOP, tmp_path, turn, count, int(last), check=False)
+        assert done.returncode == (0 if last else -signal.SIGKILL), done.stderr
+        assert done.stdout == f"{first} True {[1] * (first + 10) + [0] * (90 - first)}\n"
+        first += 11
+    check = kk.read_checkpoint(tmp_path / "arrays.kkpt")
+    assert check.iteration == first - 1  # the sum over all blocks goes on, too
+
+
+TASKS = {"step": "(int k) { if (kk_local_id(0) == 0) runs[k] += 1; }"}
+
+
+@contextmanager
+def opened(folder: Path, **options: Any) -> Iterator[kk.Resident]:
+    arrays = {"runs": np.zeros(100, "i4")}
+    with kk.open_device("reference") as device, kk.ProgramCache(device, folder / "cache") as cache:
+        with kk.Resident.emulated(cache, TASKS, arrays, blocks=1, journal=folder / "work.kkj", **options) as resident:
+            yield resident
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell how many blocks a file has")
+@pytest.mark.parametrize("has_fallocate", [True, False])
+def test_a_journal_has_no_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_fallocate: bool) -> None:
+    def unsupported(*args: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    if not has_fallocate:
+        monkeypatch.setattr(os, "posix_fallocate", unsupported, raising=False)
+    with opened(tmp_path):
+        found = (tmp_path / "work.kkj").stat()
+    assert found.st_blocks * 512 >= found.st_size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no posix_fallocate")
+def test_a_journal_with_holes_gets_its_blocks_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "work.kkj"
+    with opened(tmp_path):
+        pass
+    data = path.read_bytes()
+    with path.open("wb") as file:  # as a copy that leaves zeros out
+        for at in range(0, len(data), 4096):
+            if any(data[at : at + 4096]):
+                file.seek(at)
+                file.write(data[at : at + 4096])
+        file.truncate(len(data))
+    assert path.stat().st_blocks * 512 < len(data)
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(kk.ArgumentError, match="cannot be opened: No space left"), opened(tmp_path):
+            pass
+    assert path.read_bytes() == data
+    with opened(tmp_path):
+        assert path.stat().st_blocks * 512 >= len(data)
+
+
+def test_a_head_behind_the_newest_record_is_refused(tmp_path: Path) -> None:
+    """Otherwise the tasks between would be lost, and their numbers used again."""
+    pytest.importorskip("kernelkeep._ring", reason="only lanes in C keep a copy of the newest record beside the head")
+    with opened(tmp_path, capacity=16) as resident:
+        resident.pause()
+        for k in range(12):
+            resident.submit("step", k)
+        resident.stop()
+    path = tmp_path / "work.kkj"
+    data = bytearray(path.read_bytes())
+    data[(1 << 18) + 128] ^= 8
+    path.write_bytes(data)
+    with pytest.raises(kk.ArgumentError, match="block 0 was given 4 tasks, it says, and there is a later one"):
+        with opened(tmp_path, capacity=16):
+            pass
+    assert path.read_bytes() == data
+
+
+def test_a_journal_of_version_1_is_read(tmp_path: Path) -> None:
+    with opened(tmp_path, capacity=16) as resident:
+        resident.pause()
+        resident.submit_many("step", np.arange(5))
+        resident.stop()
+    path = tmp_path / "work.kkj"
+    file = open_journal_file(path)
+    RingView(file.layout, file.ring).slots[:, :, 4:8] = 0
+    old = msgspec.structs.replace(file.description, tagged=False)
+    file.close()
+    body = msgspec.json.encode({key: getattr(old, key) for key in ("id", "tasks", "number", "base_id", "base_done")})
+    head = struct.pack("<8sIIQI", b"\x89KKRJ\r\n\x1a", 1, len(body), old.number, zlib.crc32(body))
+    with path.open("r+b") as changed:
+        changed.seek((1 << 17) * (old.number % 2))
+        changed.write(head + struct.pack("<I", zlib.crc32(head)) + body)
+    for capacity in (16, 32):
+        with opened(tmp_path, capacity=capacity) as resident:
+            assert len(resident.recovered) == (5 if capacity == 16 else 0)
+            resident.drain()
+            assert resident.submitted == (5,)
+            assert resident.arrays["runs"].numpy().sum() == len(resident.recovered)

@@ -38,6 +38,7 @@ NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # a file system th
 WRITES_SIDE_BY_SIDE = True  # `write_at` of several threads to one file
 _SYNC_FILE_RANGE_WRITE = 2
 _PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+_NO_FALLOCATE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _HELD = (errno.EAGAIN, errno.EACCES, errno.EINTR)
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 1, 29, 30
 _LOOK_FOR_PARENT_SECONDS = 1.0
@@ -114,6 +115,19 @@ def reserve(descriptor: int, nbytes: int) -> bool:
         return False
     room = os.fstatvfs(descriptor)
     return room.f_bavail * room.f_frsize > nbytes and _fallocate(descriptor, 0, 0, nbytes)
+
+
+def allocate(descriptor: int, nbytes: int) -> None:
+    """Give the first bytes of a file their blocks, so that a mapping of them can be written; what they hold stays.
+
+    `OSError` where there is no room. Nothing happens where the file system cannot: there, zeros that are written do it.
+    """
+    if sys.platform != "darwin":
+        try:
+            os.posix_fallocate(descriptor, 0, nbytes)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
 
 
 def give_blocks_back(descriptor: int, offset: int, nbytes: int) -> None:

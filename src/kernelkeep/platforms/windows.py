@@ -162,6 +162,10 @@ def reserve(descriptor: int, nbytes: int) -> bool:
     return False
 
 
+def allocate(descriptor: int, nbytes: int) -> None:
+    """NTFS gives a file its blocks when it grows."""
+
+
 def give_blocks_back(descriptor: int, offset: int, nbytes: int) -> None:
     pass
 

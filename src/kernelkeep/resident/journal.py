@@ -21,7 +21,7 @@ from ..errors import ArgumentError
 from ..storage.locks import FileLock, LockHeld, LockUnavailable
 from .argument_checks import check_folder
 from .journal_file import Description, JournalFile, JournalTask, create_journal, new_id, open_journal_file
-from .protocol import HEADER_BYTES, Layout, RingView
+from .protocol import HEADER_BYTES, TAG_MASK, Layout, RingView
 from .saving import saved_done
 from .task import CODES, GRAPH, WIDE, PreparedTask
 from .task_table import TaskTable
@@ -87,40 +87,73 @@ class Journal:
         view = RingView(found.layout, found.ring)
         capacity = found.layout.capacity
         counts = [(int(view.done[lane]), int(view.head[lane])) for lane in range(found.layout.lanes)]
+        too_many = sum(head for _, head in counts) >> 62
         for lane, (done, head) in enumerate(counts):
             if done == head + 1:  # killed between the copy of a record, which the device ran, and its head
                 head, counts[lane] = done, (done, done)
-            if not 0 <= head - done <= capacity or head >> 62:
+            if not 0 <= head - done <= capacity or too_many:
                 raise ArgumentError(
                     f"the journal {self.path} is damaged: {head} tasks of block {lane} were submitted and {done} were done"
                 )
         self._heads = [head for _, head in counts]
-        self._since = [done for done, _ in counts] if checkpoint is None else self._done_at(checkpoint, counts)
+        if checkpoint is None:
+            self._since = [done for done, _ in counts]
+            self._base = found.description.id, tuple(self._since)
+        else:
+            journal, saved = saved_done(checkpoint)
+            self._since = self._done_at(journal, saved, counts)
+            self._base = journal, tuple(saved)
         for lane, ((_, head), since) in enumerate(zip(counts, self._since, strict=True)):
             if head - since > capacity:
-                raise ArgumentError(
-                    f"the journal {self.path} holds the last {capacity} tasks of block {lane}, and {head - since} were submitted "
-                    "since the checkpoint was saved: save more often, or pass a larger capacity="
-                )
-        return [
+                raise self._too_many_since(capacity, lane, head - since)
+        records = [
             [bytes(view.slots[lane, number % capacity]) for number in range(since, head)]
             for lane, ((_, head), since) in enumerate(zip(counts, self._since, strict=True))
         ]
+        if found.description.tagged:
+            self._check_tags(view, records)
+        return records
 
-    def _done_at(self, checkpoint: Checkpoint, counts: list[tuple[int, int]]) -> list[int]:
+    def _too_many_since(self, capacity: int, lane: int, count: object) -> ArgumentError:
+        return ArgumentError(
+            f"the journal {self.path} holds the last {capacity} tasks of block {lane}, and {count} were submitted since the "
+            "checkpoint was saved: save more often, or pass a larger capacity="
+        )
+
+    def _check_tags(self, view: RingView, lanes: list[list[bytes]]) -> None:
+        """Refuse a head that disagrees with the records, or with the copy of the newest one."""
+        for lane, (records, since, head) in enumerate(zip(lanes, self._since, self._heads, strict=True)):
+            for number, record in enumerate(records, since):
+                tag = (number + 1) & TAG_MASK
+                if _tag(record) == (tag + view.layout.capacity) & TAG_MASK:  # killed before it stored the head
+                    raise self._too_many_since(view.layout.capacity, lane, "more")
+                if _tag(record) != tag:
+                    raise ArgumentError(
+                        f"the journal {self.path} is damaged: block {lane} was given {head} tasks, it says, and the record of "
+                        f"number {number} is that of another task"
+                    )
+            ahead = ((int(view.copy[lane, 0]) >> 32) - head) & TAG_MASK
+            if 1 < ahead <= TAG_MASK >> 1:  # 1: killed between a copy and its head; behind: there is no copy
+                raise ArgumentError(
+                    f"the journal {self.path} is damaged: block {lane} was given {head} tasks, it says, and there is a later one"
+                )
+
+    def _done_at(self, journal: str, saved: list[int], counts: list[tuple[int, int]]) -> list[int]:
+        """How many tasks each block of this ring had done when a checkpoint was saved."""
         assert self._found is not None
         description = self._found.description
-        journal, done = saved_done(checkpoint)
-        if journal and journal == description.base_id and tuple(done) == description.base_done:
-            return [0] * len(counts)
-        if journal != description.id or len(done) != len(counts):
+        done = saved
+        if journal and journal == description.base_id and tuple(saved) == description.base_done:
+            done = list(description.base_at) or [0] * len(counts)
+        elif journal != description.id or len(saved) != len(counts):
             raise ArgumentError(
-                f"the checkpoint was not saved by a resident grid with the journal {self.path}: pass arrays=checkpoint.state to "
-                "run the tasks that were not acknowledged, or another journal="
+                f"the checkpoint was not saved by a resident grid with the journal {self.path}, or the journal was opened "
+                "without it since, for other blocks or tasks: pass arrays=checkpoint.state to run the tasks that were not "
+                "acknowledged, or another journal="
             )
         if any(not saved <= now for saved, (now, _) in zip(done, counts, strict=True)):
             raise ArgumentError(f"the checkpoint is ahead of the journal {self.path}: they do not belong together")
-        return list(done)
+        return done
 
     # --- the ring of this process
 
@@ -128,7 +161,7 @@ class Journal:
         """The ring, with the tasks of an earlier process in it."""
         found = self._found
         if found is None:
-            description = Description(new_id(), _described(self._table))
+            description = Description(new_id(), _described(self._table), tagged=True)
             self._file = create_journal(self.path, layout, description, lambda ring: None)
         elif found.layout == layout and self._is_prefix(found.description.tasks) and not self._graph_runs():
             self._file = found
@@ -193,11 +226,17 @@ class Journal:
         return Recovered(tasks, self._graph_runs())
 
     def _written_again(self, found: JournalFile, layout: Layout) -> JournalFile:
-        """A new file for other blocks or other tasks. The old one stays as it is until the new one takes its place."""
+        """A new file for other blocks or other tasks. The old one stays as it is until the new one takes its place.
+
+        What a block was given, and how much, goes to one block, so that the sum over all blocks stays.
+        """
         old = self._numbered(found)
         lanes: list[list[tuple[PreparedTask, bytes]]] = [[] for _ in range(layout.lanes)]
-        for number, one in enumerate(old):
+        heads = [0] * layout.lanes
+        for number, (one, head) in enumerate(zip(old, self._heads, strict=True)):
             lanes[number % layout.lanes].extend(one)
+            heads[number % layout.lanes] += head
+        done = [head - len(one) for head, one in zip(heads, lanes, strict=True)]
         longest = max(len(one) for one in lanes)
         if longest > layout.capacity:
             raise ArgumentError(
@@ -208,12 +247,17 @@ class Journal:
         def fill(ring: Any) -> None:
             view = RingView(layout, ring)
             for lane, one in enumerate(lanes):
-                for number, (task, record) in enumerate(one):
-                    view.slots[lane, number] = bytearray(_renumbered(task, record, layout.slot))
-                view.head[lane] = len(one)
+                for number, (task, record) in enumerate(one, done[lane]):
+                    view.slots[lane, number % layout.capacity] = bytearray(
+                        _renumbered(task, record, layout.slot, number)
+                    )
+            view.head[:], view.done[:] = heads, done
+            view.forget_copies()
 
+        # The ring still holds all that came after the checkpoint, however often it was written again since that was saved.
+        base_id, base_done = self._base
         description = Description(
-            new_id(), _described(self._table), base_id=found.description.id, base_done=tuple(self._since)
+            new_id(), _described(self._table), base_id=base_id, base_done=base_done, base_at=tuple(done), tagged=True
         )
         self.recovered = self._told(lanes)
         found.close()  # some systems replace no file that is mapped
@@ -238,12 +282,16 @@ def _number(record: bytes) -> int:
     return int(struct.unpack_from("<I", record)[0])
 
 
+def _tag(record: bytes) -> int:
+    return int(struct.unpack_from("<I", record, 4)[0])
+
+
 def _arguments(task: PreparedTask, record: bytes) -> tuple[Any, ...]:
     places = ((CODES[dtype], at) for _, dtype, at in task.parts.arguments)
     return tuple(struct.unpack_from("<" + code, record, at)[0] for code, at in places)
 
 
-def _renumbered(task: PreparedTask, record: bytes, slot: int) -> bytes:
+def _renumbered(task: PreparedTask, record: bytes, slot: int, sequence: int) -> bytes:
     number = task.number | (WIDE if task.whole_grid else 0)
     arguments = record[HEADER_BYTES:slot].ljust(slot - HEADER_BYTES, b"\0")
-    return struct.pack("<II", number, 0) + arguments
+    return struct.pack("<II", number, (sequence + 1) & TAG_MASK) + arguments

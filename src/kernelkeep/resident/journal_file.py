@@ -7,7 +7,8 @@
 
 The description with the higher number holds; a new one is written over the other, so a process that is killed while it writes
 one leaves the one before. All numbers are little-endian. What processes write stays in the file when they are killed; when the
-machine itself fails, nothing is promised.
+machine itself fails, nothing is promised. The file has no holes: a full disk would end the process that writes to one through
+the mapping. Version 1, in which records have no tags, is read.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import msgspec
 import numpy as np
 
 from ..errors import ArgumentError
+from ..platforms import system
 from ..storage.files import Damaged, NotRegular, check_destination, fill_and_rename, open_regular
 from .protocol import Layout, layout_of
 
-VERSION = 1
+VERSION = 2
+_KNOWN = (1, VERSION)
 _MAGIC = b"\x89KKRJ\r\n\x1a"
 _HEAD = struct.Struct("<8sIIQI")
 _CRC = struct.Struct("<I")
@@ -49,8 +52,9 @@ class JournalTask(msgspec.Struct, frozen=True):
 class Description(msgspec.Struct, frozen=True):
     """What a journal says of itself.
 
-    `tasks` stand at their numbers. `id` is new whenever the counters of the ring begin anew; at that moment the ring held what
-    came after the checkpoint with `base_id` and `base_done`, if there is one.
+    `tasks` stand at their numbers. `id` is new whenever the ring is written again; at that moment it held what came after the
+    checkpoint with `base_id` and `base_done`, if there is one: the tasks of each block from `base_at` on (none: from 0 on).
+    `tagged` says whether records have tags.
     """
 
     id: str
@@ -58,6 +62,8 @@ class Description(msgspec.Struct, frozen=True):
     number: int = 1
     base_id: str = ""
     base_done: tuple[int, ...] = ()
+    base_at: tuple[int, ...] = ()
+    tagged: bool = False
 
 
 class JournalFile:
@@ -97,11 +103,11 @@ def create_journal(path: Path, layout: Layout, description: Description, fill: C
     layout.initialize(ring)
     fill(ring)
     data = _encoded(description)
+    at = _ROOM * (description.number % 2)
 
     def write(file: Any) -> None:
-        file.seek(_ROOM * (description.number % 2))
-        file.write(data)
-        file.seek(RING_AT)
+        system.allocate(file.fileno(), RING_AT + ring.nbytes)
+        file.write(bytes(at) + data + bytes(RING_AT - at - len(data)))
         file.write(ring.data)
 
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
@@ -116,7 +122,7 @@ def create_journal(path: Path, layout: Layout, description: Description, fill: C
 
 
 def open_journal_file(path: Path) -> JournalFile:
-    """Map a journal that exists; ArgumentError where it is none, or damaged. Nothing is changed."""
+    """Map a journal that exists; ArgumentError where it is none, or damaged. Its contents stay as they are."""
     try:
         with open_regular(path):
             pass
@@ -125,16 +131,22 @@ def open_journal_file(path: Path) -> JournalFile:
             if size < RING_AT:
                 raise _not_a_journal(path, f"it has {size} bytes")
             memory = mmap.mmap(file.fileno(), 0)
+            journal = JournalFile(path, memory, _newest_description(path, memory))
+            system.allocate(file.fileno(), size)  # it may have been copied, or made by an earlier version
+            return journal
     except (Damaged, NotRegular) as error:
         raise _not_a_journal(path, f"it {error}") from None
     except (OSError, ValueError) as error:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(f"the journal {path} cannot be opened: {_reason(error)}") from None
+
+
+def _newest_description(path: Path, memory: mmap.mmap) -> Description:
     found = [one for one in (_decoded(path, memory, 0), _decoded(path, memory, _ROOM)) if one is not None]
     if not found:
         raise _not_a_journal(path, "it does not begin like one, or its beginning is damaged")
-    return JournalFile(path, memory, max(found, key=lambda one: one.number))
+    return max(found, key=lambda one: one.number)
 
 
 def _encoded(description: Description) -> bytes:
@@ -151,7 +163,7 @@ def _decoded(path: Path, memory: mmap.mmap, at: int) -> Description | None:
     start = at + _HEAD.size + _CRC.size
     if magic != _MAGIC or _CRC.unpack(memory[at + _HEAD.size : start]) != (zlib.crc32(head),):
         return None
-    if version != VERSION:
+    if version not in _KNOWN:
         raise ArgumentError(f"the journal {path} has version {version}, and this kernelkeep knows {VERSION}")
     body = memory[start : start + length]
     if zlib.crc32(body) != crc:

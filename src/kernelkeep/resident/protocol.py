@@ -15,7 +15,7 @@ block of the grid is a *lane* with a ring of its own. Tasks of a lane are number
                                                           its number << 32 | number of the node + 1, 0 for none; u64 since
                                                           when that is so
     results_at + (lane * capacity + i) * 16   device      two u64 words, each tag << 32 | 32 bits of the result
-    slots_at + (lane * capacity + i) * slot   host        u32 task number, u32 flags, arguments at natural alignment from byte 8
+    slots_at + (lane * capacity + i) * slot   host        u32 task number, u32 tag, arguments at natural alignment from byte 8
 
 What a block looks at all the time is one line that no other block reads: on an H200 a read over the bus takes 0.9 µs, and 132
 blocks that read the same line take turns, which is 135 µs for each.
@@ -84,6 +84,8 @@ After a crash
     Where the process died between a copy and its head, the task was not submitted, but may have run. If it is acknowledged, done
     is head + 1, and is taken for head. Otherwise its number goes to another task. So before a grid starts, all words of the copy
     get a tag that no block expects, and so do the result words of task `head` where they have its tag.
+    The tag of a record, low 32 bits of s + 1, is for recovery alone, and no block reads it: where head was damaged and is too
+    large, the records below it are those of other tasks.
 
 `tests/unit/resident/test_protocol_model.py` checks all this by exhaustive interleaving, and that leaving any part out is noticed.
 """
@@ -103,7 +105,7 @@ from ..errors import ArgumentError
 VERSION = 2
 LINE = 128
 RUN, EXIT = 0, 1
-HEADER_BYTES = 8  # task number and flags, before the arguments of a record
+HEADER_BYTES = 8  # task number and tag, before the arguments of a record
 RESULT_BYTES = 16
 MAX_LANES = 4096
 MAX_CAPACITY = 1 << 20

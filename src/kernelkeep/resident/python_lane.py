@@ -148,7 +148,6 @@ class PythonLane:
         if len(args) != len(places):
             raise TypeError(f"the task takes {len(places)} arguments, got {len(args)}")
         record = bytearray(self._slot)
-        HEADER.pack_into(record, 0, task, 0)
         # Before the lock: converting a value may run any code.
         for number, (value, (kind, at, packer)) in enumerate(zip(args, places, strict=True), 1):
             packer.pack_into(record, at, checked(number, kind, value))
@@ -157,6 +156,7 @@ class PythonLane:
             if not self._room(1):
                 return None
             at = sequence % self._capacity * self._slot
+            HEADER.pack_into(record, 0, task, (sequence + 1) & TAG_MASK)
             self._slots[at : at + self._slot] = record
             return self._publish(sequence, 1, code, batch=False)
 
@@ -174,7 +174,6 @@ class PythonLane:
             raise ValueError(f"row_bytes must be 0 to {self._slot - HEADER_BYTES}, got {row_bytes}")
         if start < 0 or count < start or raw.nbytes < count * row_bytes:
             raise ValueError(f"rows {start} to {count} of {row_bytes} bytes do not lie in {raw.nbytes} bytes")
-        header = HEADER.pack(task, 0)
         with self._lock:
             sequence = self.submitted
             taken = min(count - start, self._room(count - start))
@@ -182,6 +181,7 @@ class PythonLane:
                 return 0, None
             for number in range(taken):
                 at = (sequence + number) % self._capacity * self._slot
+                header = HEADER.pack(task, (sequence + number + 1) & TAG_MASK)
                 row = (start + number) * row_bytes
                 self._slots[at : at + HEADER_BYTES + row_bytes] = header + bytes(raw[row : row + row_bytes])
             return taken, self._publish(sequence, taken, result_code, batch=True)

@@ -52,7 +52,7 @@ def test_arguments_and_results_of_every_type(make_ring: MakeRing, code: str) -> 
     future = lane.push(pack_plan(9, code, codes), (1, value, 2))
     (first, second, third), _ = argument_offsets(codes)
     record = ring.slots[0, 0].tobytes()
-    assert struct.unpack_from("<II", record) == (9, 0)
+    assert struct.unpack_from("<II", record) == (9, 1)  # the tag of task 0
     assert struct.unpack_from("<" + code, record, second) == (value,)
     assert (record[first], record[third]) == (1, 2)
     assert int(ring.head[0]) == lane.submitted == 1 and not future.ready()
@@ -196,7 +196,7 @@ def test_many_rows_are_written_over_the_end_of_the_ring(make_ring: MakeRing, beg
     assert int(ring.head[0]) == begin + 8
     for number in range(8):
         record = ring.slots[0, (begin + number) % 8].tobytes()
-        assert struct.unpack_from("<IIixxxxd", record) == (6, 0, number, number / 2)
+        assert struct.unpack_from("<IIixxxxd", record) == (6, (begin + number + 1) % (1 << 32), number, number / 2)
     assert lane.push_many(6, rows, rows.itemsize, len(rows), "d", 8) == (0, None)
     acknowledge(ring, 5, "d", lambda sequence: sequence - begin + 0.5)
     assert not future.ready()
@@ -321,7 +321,7 @@ def test_converting_an_argument_may_submit_to_the_same_lane(make_ring: MakeRing)
 
     assert lane.push(pack_plan(2, "", ["i"]), (Submits(),)).sequence == 1
     records = [struct.unpack_from("<IIi", ring.slots[0, slot].tobytes()) for slot in (0, 1)]
-    assert records == [(1, 0, 1), (2, 0, 2)]
+    assert records == [(1, 1, 1), (2, 2, 2)]
 
 
 def test_a_lane_keeps_no_future_longer_than_it_must(make_ring: MakeRing) -> None:

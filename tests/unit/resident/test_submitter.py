@@ -69,7 +69,8 @@ def test_a_task_is_submitted_without_python(make_submitter: MakeSubmitter) -> No
     for number in range(3):
         future = submitter.submit("tiny", number, 1.5)
         assert (future.sequence, future.lane) == (number, submitter.lanes[0])
-        assert ring.slots[0, number, :16].tobytes() == bytes([3, 0, 0, 0, 0, 0, 0, 0, number, 0, 0, 0, 0, 0, 192, 63])
+        record = bytes([3, 0, 0, 0, number + 1, 0, 0, 0, number, 0, 0, 0, 0, 0, 192, 63])  # number, tag, arguments
+        assert ring.slots[0, number, :16].tobytes() == record
     submitter.submit("none")
     assert int(ring.head[0]) == 4
     assert (submitter.slow, submitter.asked) == ([], 1)

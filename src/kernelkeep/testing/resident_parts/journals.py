@@ -86,8 +86,10 @@ class JournalTests(ResidentPart):
         options |= changes[change]
         with self.opened(cache, journal=journal, **options) as resident:
             self.check_recovered(resident)
+            assert sum(resident.submitted) == 12
         with self.opened(cache, journal=journal, **options) as resident:
             assert len(resident.recovered) == 0
+            assert sum(resident.submitted) == sum(resident.done) == 12
 
     def test_tasks_that_were_added_are_known(self, cache: ProgramCache, journal: Path) -> None:
         added = "(int at) { if (kk_local_id(0) == 0) total[at] = 77; }"
@@ -142,12 +144,13 @@ class JournalTests(ResidentPart):
             resident.submit_many("count", [(0, 1)] * 30).result(TIMEOUT)
             resident.pause()
             resident.submit_many("count", [(1, 1)] * 5)
-        for blocks in (self.blocks, 1, 1):
+        for blocks in (self.blocks, 1, 2, 1, 1):  # written again more than once
             with self.opened(
                 cache, arrays=read_checkpoint(saved), journal=journal, capacity=64, blocks=blocks
             ) as resident:
                 assert len(resident.recovered) == 35
                 assert self.read(resident, "total")[:2].tolist() == [50, 5]
+                assert sum(resident.submitted) == 55
         with self.opened(
             cache, arrays=read_checkpoint(saved).state, journal=journal, capacity=64, blocks=1
         ) as resident:
@@ -176,7 +179,7 @@ class JournalTests(ResidentPart):
             assert resident.submit("sum", 256).result(TIMEOUT) == 128
             assert self.read(resident, "total")[9] == 4
 
-    @pytest.mark.parametrize("damage", ["empty", "foreign", "beginning", "cut", "counters", "number", "folder"])
+    @pytest.mark.parametrize("damage", ["empty", "foreign", "beginning", "cut", "counters", "head", "number", "folder"])
     def test_damaged_and_foreign_files_are_refused_and_kept(
         self, cache: ProgramCache, journal: Path, damage: str
     ) -> None:
@@ -194,6 +197,11 @@ class JournalTests(ResidentPart):
             data, said = data[: (1 << 18) + 4096], "cannot be used: the ring is cut short"
         elif damage == "counters":
             ring[16], said = 1 << 40, "is damaged: .* tasks of block 0 were submitted and .* were done"
+        elif damage == "head":  # one bit, and the ring could be as full as that
+            ring[16] ^= 32
+            said = (
+                "is damaged: block 0 was given 44 tasks, it says, and the record of number 12 is that of another task"
+            )
         elif damage == "number":
             slots = data[-64 * self.blocks * 32 :]
             slots.view("u4")[::8] = 1000
