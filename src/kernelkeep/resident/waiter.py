@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,10 @@ class Waiter:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        # Futures of a lane are done one after the other, so only the first one of each queue is looked at.
-        self._queues: dict[int, deque[Watched]] = {}
+        # Futures of a lane are done one after the other, so only the first one of each queue is looked at. The queues are heaps
+        # of (place in the queue, number, future, function).
+        self._queues: dict[int, list[tuple[int, int, Any, Callable[[Any], object]]]] = {}
+        self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._silent: Any = None  # the future whose task was last found to take long
@@ -38,7 +41,8 @@ class Waiter:
         """Call `function(future)` from the waiter's thread when the future is done."""
         with self._changed:
             if not self._closed:
-                self._queues.setdefault(future.queue(), deque()).append((future, function))
+                queue = self._queues.setdefault(future.queue(), [])
+                heapq.heappush(queue, (future.place(), next(self._numbers), future, function))
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._watch, name="kernelkeep-resident-waiter", daemon=True)
                     self._thread.start()
@@ -87,8 +91,8 @@ class Waiter:
         """Take the futures that are done out of the queues; all of them when the waiter is being closed."""
         finished: list[Watched] = []
         for key, queue in list(self._queues.items()):
-            while queue and (self._closed or self._is_over(queue[0][0], look)):
-                finished.append(queue.popleft())
+            while queue and (self._closed or self._is_over(queue[0][2], look)):
+                finished.append(heapq.heappop(queue)[2:])
             if not queue:
                 del self._queues[key]
         return finished

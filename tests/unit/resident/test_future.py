@@ -229,6 +229,18 @@ def test_callbacks_are_called_once_each_from_one_thread(make_ring: MakeRing) -> 
     assert called[-1] == (futures[0], threading.current_thread())
 
 
+def test_callbacks_are_called_in_the_order_of_the_tasks(make_ring: MakeRing) -> None:
+    """One that was added later, of a task that is done sooner, does not wait for the others."""
+    ring, [lane] = make_ring(context=(context := Waiting()))
+    called = threading.Event()
+    first = BatchFuture([lane.push_many(1, bytes(8), 8, 1, "q")[1]])
+    lane.push(LONG, (1,)).add_done_callback(lambda future: None)
+    first.add_done_callback(lambda future: called.set())
+    finish(ring)
+    assert called.wait(5)
+    context.close()
+
+
 def test_a_waiter_that_is_closed_calls_what_is_left(make_ring: MakeRing) -> None:
     _, [lane] = make_ring(context=(context := Waiting()))
     called: list[Any] = []
