@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import kernelkeep as kk
 from kernelkeep.devices import cuda
 from kernelkeep.devices.binary import Binary
+from kernelkeep.devices.cuda.code_loading import load_function
 from kernelkeep.testing import DeviceTests
 
 pytestmark = pytest.mark.cuda
@@ -69,6 +71,43 @@ class TestCUDA(DeviceTests):
                 kernel.launch(1, (x, y, np.float32(1), np.int32(64)), 64)
             np.testing.assert_array_equal(y.numpy(), np.full(64, 2 * (1 + i), "f4"))
         assert len(rubbish) == 8 * 16 * 20
+
+    def test_a_library_outlives_its_program_with_its_bytes(self, device: kk.Device) -> None:
+        """As where a program is collected while a launch, or a postponed unload, still has its library."""
+        binary = device.compile(source(SAXPY.replace("a * x[i]", "(a + 7) * x[i]")))
+        size = len(binary)
+        program: Any = device.load(bytes(bytearray(binary)), eager=False)
+        library, (kernel,) = program.hold(), program.find_kernels()
+        del program, binary
+        gc.collect()
+        rubbish = [bytes([255]) * (size + more) for more in range(-2048, 64, 8) for _ in range(20)]
+        function = load_function(device, kernel, "saxpy", "saxpy")  # type: ignore[arg-type]
+        x, y = device.array(np.ones(64, "f4")), device.zeros(64)
+        values = (ctypes.c_uint64(int(x.handle)), ctypes.c_uint64(int(y.handle)), ctypes.c_float(1), ctypes.c_int(64))
+        pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
+        cuda_device: Any = device
+        with cuda_device.current:
+            launch, where = cuda_device.driver.cuLaunchKernel, ctypes.addressof(pointers)
+            (status,) = launch(function, 1, 1, 1, 64, 1, 1, 0, cuda_device.cu_stream, where, 0)
+        assert status == cuda_device.success
+        np.testing.assert_array_equal(y.numpy(), np.full(64, 8, "f4"))
+        del library
+        device.synchronize()  # unloads
+        assert rubbish
+
+    def test_a_prepared_launch_needs_nobody_to_hold_its_program(self, device: kk.Device) -> None:
+        binary = device.compile(source(SAXPY.replace("a * x[i]", "(a + 8) * x[i]")))
+        size = len(binary)
+        x, y = device.array(np.ones(64, "f4")), device.zeros(64)
+        kernel = device.load(bytes(bytearray(binary)), eager=False).kernel()
+        launch = kernel.prepare(1, (x, y, np.float32(1), np.int32(64)), 64)
+        del kernel, binary
+        gc.collect()
+        rubbish = [bytes([255]) * (size + more) for more in range(-2048, 64, 8) for _ in range(20)]
+        for _ in range(40):  # by the end it is a graph
+            launch()
+        np.testing.assert_array_equal(y.numpy(), np.full(64, 9 * 40, "f4"))
+        assert rubbish
 
 
 def source(text: str = SAXPY, **fields: object) -> kk.Source:

@@ -73,6 +73,10 @@ class EmulatedGrid:
         if old is not None:
             old.release()
 
+    def uses(self, program: EmulatedProgram) -> bool:
+        """Whether it has this program, and so releases it."""
+        return self._program is program
+
     def count_blocks(self, program: EmulatedProgram, wanted: int | None) -> int:
         """How many threads to start."""
         if wanted is None:

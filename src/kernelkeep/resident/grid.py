@@ -100,6 +100,7 @@ class DeviceGrid:
         self.blocks = blocks
         # Two: the one that the next launch has is set to 0 while a grid still runs.
         self._grid, self._next = (self.device.array(np.zeros(_GRID_BYTES, "u1")) for _ in range(2))
+        self._next_is_zero = True
         bytes_each = 128 + self.timeline * 32
         self._traces = self.device.array(np.zeros(bytes_each * blocks if self.timeline else 16, "u1"))
         self._ring_address = self.blocks_place.map_memory(ring)
@@ -121,6 +122,10 @@ class DeviceGrid:
         old, self._lease = self._lease, lease
         if old is not None:
             old.release()
+
+    def uses(self, lease: Lease) -> bool:
+        """Whether it has this program, and so releases it."""
+        return self._lease is lease
 
     def load_graph(self, layout: GraphLayout) -> GraphMemory:
         """Memory with a graph, beside the running grid."""
@@ -181,6 +186,16 @@ class DeviceGrid:
             self._running = False
             self._unregister()
 
+    def _withdraw(self) -> None:
+        """A launch failed or was interrupted: have no grid run, since the driver may have launched it."""
+        try:
+            self.suspend()
+        except DeviceError:  # the launch's own error is the one to raise
+            try:
+                self.blocks_place.wait(0)  # one that still runs was told to end: `_ending`
+            except DeviceError:  # it failed, so it is gone
+                self._running = self._ending = False
+
     def resume(self) -> None:
         with self._lock:
             if self._ending and self.blocks_place.wait(0):
@@ -188,22 +203,34 @@ class DeviceGrid:
             if self._running or not self.is_wanted:
                 return
             assert self._lease is not None
-            self.view.command[:] = RUN
+            program, failed = self._lease.program, "cannot be launched"
             try:
-                self.blocks_place.launch(self._lease.program, self.blocks, self._arguments(self._next))
-                self.launched_at = time.perf_counter()
-                self._running = True
-                self.blocks_place.launched(self._lease.program, self.blocks)
+                if not self._next_is_zero:  # the launch before was interrupted
+                    self._zero_next()
+                self.view.command[:] = RUN
+                # All before the launch: an interruption may come when the driver has launched it already.
+                self._next_is_zero = False
                 self._grid, self._next = self._next, self._grid
-                self._next.copy_from(np.zeros(_GRID_BYTES, "u1"))
-            except Exception as error:  # whoever waits for tasks hears of it
-                if isinstance(error, DeviceError):
+                self._running = True
+                self.blocks_place.launch(program, self.blocks, self._arguments(self._grid))
+                self.launched_at = time.perf_counter()
+                failed = "was launched, and had to end again"
+                self.blocks_place.launched(program, self.blocks)
+                self._zero_next()
+            except BaseException as error:
+                self._withdraw()
+                if isinstance(error, DeviceError):  # whoever waits for tasks hears of it
                     self._failure = error
                 else:
-                    self._failure = DeviceError(f"the resident grid cannot be launched: {error}")
+                    self._failure = DeviceError(f"the resident grid {failed}: {str(error) or type(error).__name__}")
                 raise
             self._failure = None
             self.launches += 1
+
+    def _zero_next(self) -> None:
+        """Set to 0 what the next grid's blocks share. No grid uses it."""
+        self._next.copy_from(np.zeros(_GRID_BYTES, "u1"))
+        self._next_is_zero = True
 
     @contextmanager
     def out_of_the_way(self) -> Iterator[None]:

@@ -286,13 +286,20 @@ class Resident(Submitter):
         with self._control, quick_switches(), span("resident.add", task=str(name), device=self.device.spec) as current:
             self._check_open()
             table, program = self._parts.with_task(name, body)
-            self._grid.prepare(program)
-            began = time.perf_counter()
-            with self._grid.out_of_the_way():
-                self._parts.use(table, program)
-                self.set_plans(table.plans, self._all_lanes)
-            launched = self._grid.launched_at  # earlier than `began`: it was paused before, and still is
-            self.last_pause_seconds = max(0.0, launched - began)
+            try:
+                self._grid.prepare(program)
+                began = time.perf_counter()
+                with self._grid.out_of_the_way():
+                    self._parts.use(table, program)
+                    self.set_plans(table.plans, self._all_lanes)
+            except BaseException:
+                if not self._grid.uses(program):
+                    program.release()
+                raise
+            launched = self._grid.launched_at
+            if launched < began:  # another thread still keeps it out of the way; or it was paused before, and still is
+                launched = time.perf_counter() if self._grid.is_wanted else began
+            self.last_pause_seconds = launched - began
             current.set(paused_seconds=self.last_pause_seconds)
             return self.last_pause_seconds
 

@@ -253,3 +253,40 @@ def test_a_grid_that_has_nothing_to_do_is_not_said_to_run_something() -> None:
     assert not_ended(describe(ring, {}), 3) == (
         "the resident grid does not end: block 1 has given no sign yet (1 task waits)"
     )
+
+
+@pytest.mark.parametrize("step", ["prepare", "use", "out_of_the_way"])
+def test_add_releases_a_program_that_the_grid_did_not_take(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        grid, made = resident._grid, []
+        get_program = grid.get_program
+
+        def keep(*args: Any) -> Any:
+            made.append(get_program(*args))
+            return made[-1]
+
+        def fail(*args: Any) -> Any:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(grid, "get_program", keep)
+        monkeypatch.setattr(grid, step, fail)
+        with pytest.raises(KeyboardInterrupt):
+            resident.add("more", "() { }")
+        assert [one.lease.held for one in made[0].tasks] == [None] * 3
+        monkeypatch.undo()
+        assert resident.submit("get", 1).result(TIMEOUT) == 0
+
+
+def test_add_says_how_long_the_grid_has_stood_still_when_others_still_hold_it_up(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        with monkeypatch.context() as patch:
+            patch.setattr(resident._grid, "resume", lambda: None)
+            assert resident.add("more", "() { }") > 0
+        resident.resume()
+        with resident.paused():
+            assert resident.add("most", "() { }") == 0
+        assert resident.add("again", "() { }") > 0

@@ -1,16 +1,19 @@
-"""The program of a grid, with a device that compiles nothing."""
+"""The program and the launches of a grid, with a device that compiles nothing and only takes notes."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import kernelkeep as kk
 from kernelkeep import settings
 from kernelkeep.programs.languages import find_language
 from kernelkeep.programs.task_program import TaskArray
 from kernelkeep.resident.grid import DeviceGrid
+from kernelkeep.resident.protocol import EXIT, RUN, Layout
 from kernelkeep.resident.task import Task
 from kernelkeep.resident.task_table import TaskTable
 
@@ -59,3 +62,103 @@ def test_numbers_keep_their_meaning() -> None:
     assert list(other.named) == ["put", "get"]
     added = other.with_task("more", "() { }", ARRAYS, 64, find_language("cuda"))
     assert added.named["more"].number == 3
+
+
+class Memory:
+    """An array of the device."""
+
+    def __init__(self, place: Place, host: Any) -> None:
+        self.place, self.now = place, host.copy()
+
+    def copy_from(self, host: Any) -> None:
+        self.place.step("zero")
+        self.now[:] = host
+
+
+class Place:
+    """Where a grid runs: it writes into its memory, and ends when it is told to. `fails` in one of the steps raises `error`."""
+
+    def __init__(self) -> None:
+        self.fails, self.error = "", BaseException()
+        self.running: Memory | None = None
+        self.begun_with: list[int] = []  # the sum of each grid's memory before
+        self.grid: DeviceGrid
+        self.gone = False
+
+    def step(self, name: str) -> None:
+        if name == self.fails:
+            raise self.error
+
+    def map_memory(self, ring: Any) -> int:
+        return 0
+
+    def address_of(self, memory: Any) -> Any:
+        return memory
+
+    def launch(self, program: Any, blocks: int, arguments: Any) -> None:
+        self.step("launch")
+        assert self.running is None, "two grids run"
+        self.running = arguments[1]
+        assert self.running is not None
+        self.begun_with.append(int(self.running.now.sum()))
+        self.running.now[:] = 1
+        self.step("after launch")
+
+    def launched(self, program: Any, blocks: int) -> None:
+        self.step("launched")
+
+    def wait(self, timeout_seconds: float) -> bool:
+        if self.gone:
+            raise kk.DeviceError("the device failed")
+        if self.running is not None and self.grid.view.command[0] == EXIT:
+            self.running = None
+        return self.running is None
+
+
+@pytest.fixture
+def place() -> Place:
+    place = Place()
+    array = lambda host: Memory(place, host)  # noqa: E731
+    device = SimpleNamespace(spec="fake", open_resident_blocks=lambda sms: place, array=array)
+    place.grid = DeviceGrid(SimpleNamespace(device=device), sms=None, timeline=0)  # type: ignore[arg-type]
+    layout = Layout(lanes=1, capacity=8, slot=16)
+    ring = np.zeros(layout.total_bytes, "u1")
+    layout.initialize(ring)
+    place.grid.place(ring, layout, [], 1)
+    program = SimpleNamespace(make_resident=lambda: None)
+    place.grid.use(SimpleNamespace(program=program, release=lambda: None))  # type: ignore[arg-type]
+    place.grid.is_wanted = True
+    return place
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), kk.DeviceError("no"), ValueError("no")], ids=repr)
+@pytest.mark.parametrize("step", ["launch", "after launch", "launched", "zero"])
+def test_no_grid_runs_after_a_launch_that_was_interrupted_and_the_next_begins_with_zeros(
+    place: Place, step: str, error: BaseException
+) -> None:
+    grid = place.grid
+    for _ in range(3):
+        grid.resume()
+        grid.suspend()
+    place.fails, place.error = step, error
+    with pytest.raises(type(error)):
+        grid.resume()
+    assert place.running is None and not grid.runs
+    assert grid.view.command[0] == RUN
+    with pytest.raises(kk.DeviceError):
+        grid.check()  # whoever waits for tasks hears of it
+    place.fails = ""
+    for _ in range(3):
+        grid.resume()
+        assert grid.runs
+        grid.check()
+        grid.suspend()
+    assert not any(place.begun_with)
+
+
+def test_a_launch_that_the_device_did_not_survive_leaves_no_grid(place: Place) -> None:
+    place.fails, place.error, place.gone = "launch", kk.DeviceError("it is gone"), True
+    with pytest.raises(kk.DeviceError, match="it is gone"):
+        place.grid.resume()
+    assert not place.grid.runs
+    place.grid.suspend()  # as `stop` does

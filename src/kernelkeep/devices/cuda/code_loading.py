@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable
 from functools import cache
@@ -30,19 +31,41 @@ def _options(driver: Any) -> tuple[Any, ...]:
 def load_library(device: CudaDevice, compiled: Binary) -> Any:
     """A library in host memory; its code comes to the device with `load_function` or the first launch.
 
-    The caller holds `compiled.payload` until the library is unloaded: the driver reads it there.
+    The driver reads `compiled.payload` where it is. So it gets a reference of its own, which `unload_library` gives back: nothing
+    else frees these bytes, neither an error, nor an interruption, nor the interpreter's end.
     """
     driver = device.driver
     if _loads_eagerly():
         with device.residents.out_of_the_way(), device.current:
-            status, library = driver.cuLibraryLoadData(compiled.payload, *_options(driver))
+            status, library = _load_data(device, compiled.payload)
     else:  # a library belongs to no context
-        status, library = driver.cuLibraryLoadData(compiled.payload, *_options(driver))
+        status, library = _load_data(device, compiled.payload)
     if status is not device.success:
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise device.translated(status, f"loading {compiled.name}")
         raise BinaryRejected(f"{device.spec} refuses the binary of {compiled.name}: {status.name}")
     return library
+
+
+def _load_data(device: CudaDevice, payload: bytes) -> tuple[Any, Any]:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(payload))
+    status, library = device.driver.cuLibraryLoadData(payload, *_options(device.driver))
+    if status is not device.success:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(payload))
+    return status, library
+
+
+def unload_library(device: CudaDevice, library: Any, payload: bytes) -> None:
+    """Unload what `load_library` loaded from `payload`, when all launches have ended: unloading does not wait for them."""
+    unload = device.driver.cuLibraryUnload
+    try:
+        device.settle()
+    except BaseException:
+        device.discarded.add(unload_library, device, library, payload)  # for the next call that makes postponed ones
+        raise
+    (status,) = unload(library)
+    if status == device.success:  # else it may still be loaded
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(payload))
 
 
 def load_function(device: CudaDevice, kernel: Any, name: str, program_name: str) -> Any:

@@ -14,7 +14,7 @@ from ...errors import ArgumentError, BinaryRejected, DeviceError
 from ...programs.signature import KernelSignature, Parameter
 from ..arguments import Launcher
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
-from .code_loading import load_function
+from .code_loading import load_function, unload_library
 from .guests import guests_wait, wait_for_guests
 from .native_launch import first_launch, native_launcher
 from .packing import as_bytes, layout_of
@@ -31,8 +31,8 @@ _DEFAULT_SHARED_BYTES = 48 * 1024  # more per group must be requested from the d
 class _Library:
     """A loaded library, unloaded when its last holder drops it.
 
-    A thread holds it during a launch, so another thread may close the program meanwhile. It holds the bytes it was loaded from,
-    which the driver reads until it is unloaded.
+    A thread holds it during a launch, so another thread may close the program meanwhile. `payload` are the bytes it was loaded
+    from.
     """
 
     __slots__ = ("_device", "_payload", "handle")
@@ -45,7 +45,7 @@ class _Library:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
             if not self._device.lost:
-                self._device.discarded.add(_unload, self._device, self.handle, self._payload)
+                self._device.discarded.add(unload_library, self._device, self.handle, self._payload)
 
 
 class CudaProgram(Program):
@@ -114,12 +114,6 @@ class CudaProgram(Program):
         if not collected:
             with self.device.current:
                 self.device.discarded.clear()
-
-
-def _unload(device: CudaDevice, library: Any, payload: bytes) -> None:
-    """`payload` is what the library was loaded from, held until it is unloaded."""
-    device.settle()  # a launch may still be running, and unloading does not wait for it
-    device.driver.cuLibraryUnload(library)
 
 
 def _confirmed(device: CudaDevice, kernel: Any, signature: KernelSignature) -> tuple[Parameter, ...]:
