@@ -16,6 +16,10 @@
  * The helpers are threads of the process, made when they are first needed, and sleep when there is nothing to do. They take no
  * signals. A forked child has none of them and makes its own. A second copy at the same time is made by its caller alone.
  */
+#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
+#error "only for 64-bit Linux on x86 and ARM"
+#endif
+
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <linux/futex.h>
@@ -28,9 +32,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
-#error "only for 64-bit Linux on x86 and ARM"
-#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

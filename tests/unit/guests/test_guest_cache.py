@@ -125,7 +125,6 @@ def test_who_gives_up_lets_others_compile(cache: GuestCache) -> None:
 _CHILD = """
 import sys, time
 from kernelkeep.guests.guest_cache import GuestCache
-from kernelkeep.guests.key import KeyStart
 cache = GuestCache("probe", sys.argv[1], wait_seconds=60)
 key = cache.key({"source": "processes"})
 if cache.get(key, "thing") is None:

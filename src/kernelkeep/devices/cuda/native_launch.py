@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -31,9 +32,7 @@ def native_launcher(kernel: CudaKernel, slow: Launcher) -> Launcher | None:
     """`slow` for the usual arguments; None where the module was not built, or a parameter is of a kind that it cannot pack."""
     if isinstance(slow, MethodType):  # not made yet; once it is, it holds the library itself
         slow = partial(_call, kernel.program.hold(), slow)
-    if _native() is None or _layout(kernel.params) is None:
-        return None
-    return _new_launch(kernel, int(kernel.program.load_kernel(kernel.cu_kernel, kernel.name)), slow)
+    return _new_launch(kernel, lambda: kernel.program.load_kernel(kernel.cu_kernel, kernel.name), slow)
 
 
 def first_launch(kernel: CudaKernel, args: tuple[Any, ...], shape: Any) -> bool:
@@ -42,7 +41,7 @@ def first_launch(kernel: CudaKernel, args: tuple[Any, ...], shape: Any) -> bool:
     The driver loads the code as a part of the launch, which takes less time than to ask it for the function before.
     """
     _held = kernel.program.hold()
-    launch, discarded = _new_launch(kernel, int(kernel.cu_kernel), _refuse), kernel.device.discarded
+    launch, discarded = _new_launch(kernel, lambda: kernel.cu_kernel, _refuse), kernel.device.discarded
     if launch is None or not discarded.begin():  # loading code waits for every running kernel
         return False
     try:
@@ -56,14 +55,14 @@ def _refuse(args: tuple[Any, ...], shape: Any) -> object:
     return _REFUSED
 
 
-def _new_launch(kernel: CudaKernel, function: int, slow: Launcher) -> Launcher | None:
-    """A launch of a function, or of the kernel itself, in C; None where that cannot be."""
+def _new_launch(kernel: CudaKernel, find: Callable[[], Any], slow: Launcher) -> Launcher | None:
+    """A launch in C of what `find` returns, a function or the kernel itself; None, and nothing is found, where that cannot be."""
     native, layout = _native(), _layout(kernel.params)
     if native is None or layout is None:
         return None
     checked_launch, address = native
     device = kernel.device
-    made: Launcher = checked_launch(address, function, int(device.cu_stream), *layout, Array, device, slow)
+    made: Launcher = checked_launch(address, int(find()), int(device.cu_stream), *layout, Array, device, slow)
     return made
 
 
