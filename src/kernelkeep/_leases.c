@@ -59,7 +59,7 @@ use_classes(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* --- counters: like `itertools.count().__next__`, and counted from C without a call */
+/* --- counters: the twin is in `cache/native.py`; these are counted from C without a call */
 
 typedef struct {
     PyObject_HEAD
@@ -88,12 +88,18 @@ counter_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(k
     return (PyObject *)counter;
 }
 
+static PyMemberDef counter_members[] = {
+    {"next", T_LONGLONG, offsetof(Counter, next), READONLY, "What the next call returns."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyTypeObject CounterType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelkeep._leases.Counter",
     .tp_doc = PyDoc_STR("Returns 0, 1, 2, … when it is called."),
     .tp_basicsize = sizeof(Counter),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = counter_new,
+    .tp_members = counter_members,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Counter, vectorcall),
 };

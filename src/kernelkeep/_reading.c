@@ -8,8 +8,11 @@
  * `data` is None, and nothing is read, where the path leads to anything but a regular file or to one of more than `most` bytes.
  * A file that grows meanwhile gives one byte more than `size`. `files` is a list of names, to be put behind the prefix, and sizes;
  * None where one of them is no regular file of this size, or could have been written by anybody but the users `owners`, a frozenset
- * of numbers. `read_trusted` is None where anything is out of the ordinary, and then says nothing of what. `is_private_folder`: whether a path leads to a folder, not through a link, that only the users `owners` can write to;
- * `os.lstat` makes an object of twenty fields, which takes longer than to ask. `storage/reading.py` has the twins in plain Python, which are used where this module was not built.
+ * of numbers. `read_trusted` is None where anything is out of the ordinary, and then says nothing of what.
+ * `is_private_folder`: whether a path leads to a folder, not through a link, that only the users `owners` can write to;
+ * `os.lstat` makes an object of twenty fields, which takes longer than to ask.
+ *
+ * `storage/reading.py` has the twins in plain Python, which are used where this module was not built.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -50,7 +53,8 @@ open_and_look(const char *path, int flags, struct stat *found)
     }
 }
 
-/* Read until `room` is full, or the file ends; how many bytes that are, or -1 with an exception. */
+/* Read until `room` is full, or the file ends; how many bytes that are, or -1 with an exception. Without a path there is none where
+ * the system refuses, only where a signal's handler raised. */
 static Py_ssize_t
 read_into(int descriptor, char *room, Py_ssize_t size, PyObject *path)
 {
@@ -69,7 +73,9 @@ read_into(int descriptor, char *room, Py_ssize_t size, PyObject *path)
                 break; /* as large as it was said to be; the last byte of `room` tells one that has grown */
             }
         } else if (errno != EINTR) {
-            PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+            if (path != NULL) {
+                PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+            }
             return -1;
         } else if (PyErr_CheckSignals() < 0) {
             return -1;
@@ -78,7 +84,7 @@ read_into(int descriptor, char *room, Py_ssize_t size, PyObject *path)
     return done;
 }
 
-/* The bytes up to one more than the file's size; NULL with an exception. */
+/* The bytes up to one more than the file's size; NULL with an exception, as `read_into` has it. */
 static PyObject *
 read_all(int descriptor, Py_ssize_t size, PyObject *path)
 {
@@ -174,12 +180,9 @@ read_trusted(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return descriptor == -2 ? NULL : Py_NewRef(Py_None);
     }
     theirs = S_ISREG(found.st_mode) && found.st_size <= most ? is_theirs(&found, args[3]) : 0;
-    data = theirs == 1 ? read_all(descriptor, (Py_ssize_t)found.st_size, args[0]) : NULL;
+    data = theirs == 1 ? read_all(descriptor, (Py_ssize_t)found.st_size, NULL) : NULL;
     close(descriptor);
     if (data == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_OSError)) {
-            PyErr_Clear();
-        }
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     }
     return Py_BuildValue("Nd", data, (double)found.st_mtim.tv_sec + 1e-9 * (double)found.st_mtim.tv_nsec);

@@ -21,7 +21,7 @@ class Histogram:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may count while its own thread does
 
     def add(self, value: float) -> None:
         """Count a value."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from .. import settings
 
@@ -24,26 +22,43 @@ def _native() -> Any:
 NATIVE = _native()
 
 
-def _plain_counter() -> Callable[[], int]:
-    return itertools.count().__next__
+class Counter(Protocol):
+    """Returns 0, 1, 2, … when it is called, each number once, whatever the threads do."""
+
+    @property
+    def next(self) -> int:
+        """What the next call returns. To look takes no lock."""
+
+    def __call__(self) -> int: ...
 
 
-# Makes something that returns 0, 1, 2, … when it is called, each number once, whatever the threads do.
-new_counter: Callable[[], Callable[[], int]] = _plain_counter if NATIVE is None else NATIVE.Counter
+class PlainCounter:
+    """The twin of the counter in C. `itertools.count` is no substitute: without the interpreter's lock it may repeat a number."""
+
+    __slots__ = ("_lock", "next")
+
+    def __init__(self) -> None:
+        self.next = 0
+        self._lock = threading.RLock()  # a signal's handler may count while its own thread does
+
+    def __call__(self) -> int:
+        with self._lock:
+            number = self.next
+            self.next = number + 1  # nothing is called in between, so no handler runs there
+            return number
+
+
+new_counter: type[Counter] = PlainCounter if NATIVE is None else NATIVE.Counter
 
 
 class Tally:
-    """A count that takes no lock to add to: `add()` adds one."""
+    """A count: `add()` adds one."""
 
-    __slots__ = ("_lock", "_looks", "add")
+    __slots__ = ("add",)
 
     def __init__(self) -> None:
         self.add = new_counter()
-        self._looks = 0
-        self._lock = threading.Lock()
 
     def read(self) -> int:
         """How often it was added to."""
-        with self._lock:  # to look is to count
-            self._looks += 1
-            return self.add() + 1 - self._looks
+        return self.add.next

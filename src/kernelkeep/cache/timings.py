@@ -21,7 +21,7 @@ class Timings:
         self._compiles, self._loads = Histogram(), Histogram()
         # Loads are counted when somebody looks, or there are many: counting one takes longer than much else of a hit on disk.
         self._uncounted: list[tuple[float, float]] = []
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()  # a signal's handler may look while its own thread counts
         self._seconds_saved = 0.0
         self._compiling: dict[int, tuple[str, float]] = {}  # by a number: the program, and since when
         self._numbers = itertools.count()
@@ -46,9 +46,13 @@ class Timings:
     def _count_loads(self) -> None:
         with self._counting:
             while self._uncounted:
-                seconds, compile_seconds = self._uncounted.pop()
+                try:
+                    seconds, compile_seconds = self._uncounted.pop()
+                except IndexError:  # a handler came in between, and counted it
+                    return
                 self._loads.add(seconds)
-                self._seconds_saved += max(0.0, compile_seconds - seconds)
+                saved = max(0.0, compile_seconds - seconds)
+                self._seconds_saved += saved  # without a call in between, where a handler could run
 
     @property
     def compile_seconds_saved(self) -> float:

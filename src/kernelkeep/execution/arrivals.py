@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = (
     5e-3  # a batch that takes longer is left to the executor's thread, and its result is waited for asleep
 )
-_LOOK_SECONDS = 4e-3  # after which the thread looks first
+_LOOK_SECONDS = 4e-3  # the first pause between two looks
 _MOST_LOOK_SECONDS = 64e-3
 _LOOKS = 10  # with nothing under way, before the thread sleeps until it is woken
 
@@ -174,7 +174,10 @@ class Arrivals:
             elif self._under_way or looks < _LOOKS:
                 looks = 0 if self._under_way else looks + 1
                 if not self._bell.acquire(timeout=pause):
-                    pause = _LOOK_SECONDS if self._look_in_thread() else min(2 * pause, _MOST_LOOK_SECONDS)
+                    if self._look_in_thread():
+                        pause = _LOOK_SECONDS
+                    elif self._under_way:  # idling says nothing about the next batch: somebody may wait for it, or not
+                        pause = min(2 * pause, _MOST_LOOK_SECONDS)
             else:
                 self._asleep = True
                 if not self._under_way and not self._ended:  # else a batch came this very moment, and nobody rang

@@ -76,9 +76,9 @@ class KeptFiles:
 
     def keep(self, key: Key, name: str) -> dict[str, str] | None:
         """Write the files of an entry that is on disk, and return their paths; None where they cannot be kept."""
-        folder, disk = self._folder, self._cache.disk
+        folder = self._folder
         try:
-            data = disk.folder.read(key.digest, name) if disk.usable and folder.holds() else None
+            data = folder.entry_to_keep(key, name)
             if data is None:
                 return None
             entry = decode(data, key.digest)

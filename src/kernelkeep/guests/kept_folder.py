@@ -54,6 +54,13 @@ class KeptFolder:
         disk = self.cache.disk
         return disk.folder.use(key.digest, name) if disk.usable and self.holds() else None
 
+    def entry_to_keep(self, key: Key, name: str) -> bytes | None:
+        """The entry on disk, as it is; None where there is none, or nothing more can be kept."""
+        disk = self.cache.disk
+        if not disk.usable or not self.holds() or self._is_full:
+            return None
+        return disk.folder.read(key.digest, name)
+
     def read(self, name: str, most: int) -> bytes:
         """A file that only this user could have written. `OSError`; `Damaged` where it is another's, or is larger."""
         data, _, _, mode, owner = read_file(self.prefix + name, READ, most)
@@ -85,11 +92,15 @@ class KeptFolder:
             self._room = min(_MOST_BYTES, self.cache.disk.max_bytes // 4) - self.foreign.nbytes()
             at_process_end(self._clear_if_full)
         self._room -= nbytes
-        return self._room >= 0
+        return not self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        return self._room is not None and self._room < 0
 
     def _clear_if_full(self) -> None:
         """Remove the folder at the end, unless another process uses it. What is used again is written again."""
-        if self._room is not None and self._room < 0 and self.release is not None:
+        if self._is_full and self.release is not None:
             self.release()
             self.foreign.remove({})
 

@@ -312,13 +312,14 @@ def woken_on_time() -> Iterator[None]:
         return
     import ctypes
 
-    try:
+    before = -1
+    with contextlib.suppress(OSError, AttributeError):
         control = ctypes.CDLL(None).prctl
         before = control(_PR_GET_TIMERSLACK, 0, 0, 0, 0)
-        control(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    except (OSError, AttributeError):
+    if before < 0:  # the system does not say, as in some sandboxes: what is changed could not be restored
         yield
         return
+    control(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     try:
         yield
     finally:

@@ -8,9 +8,10 @@
 `read_file`: `data` is None, and nothing is read, where the path leads to anything but a regular file or to one of more than
 `most` bytes. A file that grows meanwhile gives one byte more than `size`. `read_files`: the bytes of files whose names begin with
 `prefix`, one behind the other; None where one of them is no regular file of this size, or could have been written by anybody but
-the users `owners`, a frozenset of numbers. Both raise `OSError`. `read_trusted` does not: it is None where anything is out of the
-ordinary, and `read_file` tells what. `is_private_folder`: whether a path leads to a folder, not through
-a link, that only the users `owners` can write to.
+the users `owners`, a frozenset of numbers. `read_trusted`: None where anything is out of the ordinary; `read_file` tells what.
+`is_private_folder`: whether a path leads to a folder, not through a link, that only the users `owners` can write to.
+
+`read_file` and `read_files` raise `OSError`; `read_trusted` and `is_private_folder` do not.
 """
 
 from __future__ import annotations

@@ -147,6 +147,45 @@ def test_a_tally_loses_nothing_and_looking_does_not_count() -> None:
     assert [tally.read() for _ in range(3)] == [16_000] * 3
 
 
+_LOOKS_IN_A_HANDLER = """
+import faulthandler, signal, sys
+faulthandler.dump_traceback_later(20, exit=True)
+from kernelkeep.cache.native import Tally
+from kernelkeep.cache.timings import Timings
+
+def count(interrupted):  # a signal comes at this line of those that count and look
+    timings, tally, looked, lines = Timings(), Tally(), [], []
+    tally.add()
+    for _ in range(3):
+        timings.add_load(1.0, 3.0)
+    signal.signal(signal.SIGINT, lambda *_: looked.append((tally.read(), timings.compile_seconds_saved)))
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_name in ("_count_loads", "add", "read"):
+            lines.append(frame.f_lineno)
+            if len(lines) == interrupted:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    saved, number = timings.compile_seconds_saved, tally.read()
+    sys.settrace(None)
+    loads = sum(timings.histograms()["load_seconds"]["counts"])
+    assert (saved, number, loads) == (6, 1, 3), (interrupted, saved, number, loads)
+    assert [number for number, _ in looked] == ([1] if interrupted else []), (interrupted, looked)
+    return len(lines)
+
+lines = count(0)
+assert lines > 20
+for line in range(1, lines + 1):
+    count(line)
+"""
+
+
+def test_a_signals_handler_may_look_while_its_thread_counts() -> None:
+    run_python(_LOOKS_IN_A_HANDLER, timeout_seconds=60)
+
+
 def test_loads_are_counted_when_somebody_looks_and_before_there_are_many() -> None:
     timings = Timings()
     for _ in range(1000):

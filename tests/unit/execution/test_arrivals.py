@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.execution import arrivals
 from kernelkeep.execution.arrivals import Arrivals
 from kernelkeep.execution.batch_future import BatchFuture
 from kernelkeep.testing import FakeDevice
@@ -182,6 +183,29 @@ def test_the_thread_looks_ever_more_rarely_while_nothing_is_left_to_it(
     assert 1 <= len(looks) <= 15, "0.6 s would have room for 150 looks"
     flight.here.set()
     assert flight.future.result(TIMEOUT) == 0
+
+
+def test_idling_does_not_make_the_pauses_longer(airport: Airport, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    class Bell:
+        """Of the thread. It has nothing to do when it asks."""
+
+        def acquire(self, timeout: float = -1) -> bool:
+            pauses.append(timeout)
+            return False if timeout >= 0 else rung.acquire()
+
+        def release(self) -> None:
+            rung.release()
+
+    rung = airport.arrivals._bell
+    monkeypatch.setattr(airport.arrivals, "_bell", Bell())
+    (flight,) = airport.flights(1)
+    assert flight.future.result(TIMEOUT) == 0
+    deadline = time.monotonic() + TIMEOUT
+    while -1 not in pauses and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert set(pauses) == {arrivals._LOOK_SECONDS, -1}, "and then it sleeps until it is woken"
 
 
 @pytest.mark.parametrize("also_waits", [False, True])

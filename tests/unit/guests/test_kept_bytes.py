@@ -122,3 +122,21 @@ def test_a_full_folder_takes_no_more(cache: GuestCache, key: Key, monkeypatch: p
     monkeypatch.setattr(kept_folder, "_MOST_BYTES", len(PAYLOAD) - 1)
     KeptBytes(cache).keep(key, NAME)
     assert not copy_of(cache, key).exists()
+
+
+def test_a_full_folder_does_not_have_each_hit_read_the_entry_again(
+    cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_folder, "_MOST_BYTES", 10)
+    kept = KeptBytes(cache)
+    reads: list[str] = []
+    read = cache.disk.folder.read
+
+    def counted(key: str, name: str) -> bytes | None:
+        reads.append(name)
+        return read(key, name)
+
+    monkeypatch.setattr(cache.disk.folder, "read", counted)
+    for _ in range(3):
+        kept.keep(key, NAME)
+    assert len(reads) == 1, "the first one finds out that there is no room"

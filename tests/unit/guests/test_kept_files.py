@@ -315,3 +315,21 @@ def test_a_forked_child_holds_the_folder_for_itself(cache: GuestCache, key: Key,
     assert clear_root(tmp_path / "cache").in_use
     os.write(after[1], b"1")
     os.waitpid(child, 0)
+
+
+def test_a_full_folder_does_not_have_each_hit_read_the_entry_again(
+    cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_folder, "_MOST_BYTES", 10)
+    kept = KeptFiles(cache)
+    reads: list[str] = []
+    read = cache.disk.folder.read
+
+    def counted(key: str, name: str) -> bytes | None:
+        reads.append(name)
+        return read(key, name)
+
+    monkeypatch.setattr(cache.disk.folder, "read", counted)
+    for _ in range(3):
+        kept.keep(key, NAME)
+    assert len(reads) == 1, "the first one finds out that there is no room"

@@ -126,6 +126,14 @@ def test_only_the_usual_file_is_read_as_trusted(pair: Any, tmp_path: Path) -> No
     assert read(str(path), FLAGS, 3, OWNERS) is None
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here that can be opened and not be read")
+@pytest.mark.parametrize("pair", TRUSTED)
+def test_a_file_that_the_system_cannot_read_is_not_trusted(pair: Any) -> None:
+    with pytest.raises(OSError):
+        reading.read_file("/proc/self/mem", FLAGS, 3)
+    assert pair[0]("/proc/self/mem", FLAGS, 3, OWNERS) is None
+
+
 @pytest.mark.parametrize("pair", TRUSTED)
 def test_only_a_folder_that_others_cannot_write_to_is_private(pair: Any, tmp_path: Path) -> None:
     is_private = pair[1]
