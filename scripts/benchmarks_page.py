@@ -150,11 +150,29 @@ def machines(rows: list[tuple[str, Row]]) -> str:
         if found:
             hosts = list(dict.fromkeys(row.machine.rpartition("; ")[2] for row in found if row.machine))
             devices = list(dict.fromkeys(row.machine.rpartition("; ")[0] for row in found if "; " in row.machine))
-            versions = list(dict.fromkeys(row.versions for row in found if row.versions))
-            times = sorted(row.measured for row in found if row.measured)
-            when = f" Measured {times[0]}" + (f" to {times[-1]}." if times[-1] != times[0] else ".") if times else ""
-            said.append(f"- **{NAMES[name]}**: {'; '.join(hosts)}; {'; '.join(devices)}. {'; '.join(versions)}.{when}")
+            said.append(f"- **{NAMES[name]}**: {'; '.join(hosts)}; {'; '.join(devices)}. {packages(found)}. {measured(found)}")
     return "\n".join(said)
+
+
+def packages(rows: list[Row]) -> str:
+    """Each package once, with the versions that rows were measured with."""
+    versions: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for package in filter(None, row.versions.split(", ")):
+            name, _, version = package.rpartition(" ")
+            versions.setdefault(name, {})[version] = None
+    return ", ".join(f"{name} {' and '.join(versions[name])}" for name in sorted(versions))
+
+
+def measured(rows: list[Row]) -> str:
+    """The first and the last day, the versions of kernelkeep, and how busy the machine was."""
+    said = [row.measured.split(", ") for row in rows if row.measured]  # see `measured_now`
+    days = sorted(parts[0].partition(" ")[0] for parts in said)
+    ours = list(dict.fromkeys(parts[1] for parts in said))
+    loads = sorted(float(parts[2].removeprefix("load ")) for parts in said if len(parts) > 2)
+    when = f"Measured {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "") if days else ""
+    load = f"load {loads[0]} to {loads[-1]}" if loads else ""
+    return f"{', '.join(filter(None, [when, *ours, load]))}." if said else ""
 
 
 def summary(rows: list[tuple[str, Row]]) -> str:

@@ -79,7 +79,7 @@ class Member:
         self.writing = Pause(*tier.retry_seconds)
         self._only = only
         self._opening = threading.Lock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may look while its own thread counts
         self._warned: set[str] = set()
         self._expected: dict[str, bool] = {}
 

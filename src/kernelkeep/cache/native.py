@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from .. import settings
 
@@ -16,49 +18,50 @@ def _native() -> Any:
         from .. import _leases
     except ImportError:
         return None
-    return _leases
+    return _leases if hasattr(_leases.Counter, "next") else None  # else it was built from an older file
 
 
 NATIVE = _native()
 
 
-class Counter(Protocol):
-    """Returns 0, 1, 2, … when it is called, each number once, whatever the threads do."""
-
-    @property
-    def next(self) -> int:
-        """What the next call returns. To look takes no lock."""
-
-    def __call__(self) -> int: ...
+def _plain_counter() -> Callable[[], int]:
+    return itertools.count().__next__
 
 
-class PlainCounter:
-    """The twin of the counter in C. `itertools.count` is no substitute: without the interpreter's lock it may repeat a number."""
+# Makes something that returns 0, 1, 2, … when it is called, each number once, whatever the threads do.
+new_counter: Callable[[], Callable[[], int]] = _plain_counter if NATIVE is None else NATIVE.Counter
 
-    __slots__ = ("_lock", "next")
+
+class PlainTally:
+    """The twin of `Tally`."""
+
+    __slots__ = ("_lock", "_times")
 
     def __init__(self) -> None:
-        self.next = 0
+        self._times = 0
         self._lock = threading.RLock()  # a signal's handler may count while its own thread does
 
-    def __call__(self) -> int:
+    def add(self) -> None:
+        """Add one."""
         with self._lock:
-            number = self.next
-            self.next = number + 1  # nothing is called in between, so no handler runs there
-            return number
+            self._times += 1  # nothing is called in between, so no handler runs there
+
+    def read(self) -> int:
+        """How often it was added to."""
+        return self._times
 
 
-new_counter: type[Counter] = PlainCounter if NATIVE is None else NATIVE.Counter
-
-
-class Tally:
-    """A count: `add()` adds one."""
+class _TallyInC:
+    """A count. To look takes no lock."""
 
     __slots__ = ("add",)
 
     def __init__(self) -> None:
-        self.add = new_counter()
+        self.add: Any = NATIVE.Counter()
 
     def read(self) -> int:
         """How often it was added to."""
-        return self.add.next
+        return int(self.add.next)
+
+
+Tally: Any = PlainTally if NATIVE is None else _TallyInC

@@ -363,7 +363,7 @@ class ProgramCache(HotLookup):
     def close(self) -> None:
         """Save what is still to be saved, unload the programs, and add up the statistics. The device stays open.
 
-        Resident grids are closed first. Where that raises `TaskSilent`, the cache stays open as well.
+        Resident grids are closed before. Where that raises `TaskSilent`, the cache stays open as well.
         """
         if self.closed:
             return

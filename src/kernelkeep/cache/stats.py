@@ -156,7 +156,7 @@ class Counters:
     """Counts that only grow, safe under threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may look while its own thread counts
         self._values: dict[str, float] = dict.fromkeys(COUNTERS, 0)
 
     def add(self, **amounts: float) -> None:

@@ -24,8 +24,8 @@ class Job:
 
     `grid` is as in `kernel.launch`, or a function of the batch's arguments. `outputs` names the buffers that are
     downloaded: each with its `(shape, dtype)`, a function of the batch's arguments that returns them, or None (also: just a
-    list of names) where the buffer is passed in as well. A buffer that is passed in keeps its shape. One that is not starts
-    as zeros, unless the kernel declares it write-only.
+    list of names) where the buffer is passed in as well. A buffer that is passed in must have the shape and dtype that are
+    named, if any are. One that is not passed in starts as zeros, unless the kernel declares it write-only.
 
     With `copy=False` the executor may read host arrays while the batch is under way instead of copying them at `submit`:
     the caller must then not change them until the result arrives. That is faster for arrays made by `device.pinned_empty`.

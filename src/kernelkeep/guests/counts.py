@@ -31,7 +31,7 @@ class _Saved:
     __slots__ = ("_lock", "seconds")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may look while its own thread counts
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:

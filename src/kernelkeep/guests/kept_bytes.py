@@ -59,10 +59,10 @@ class KeptBytes:
             if data is None:
                 return
             entry = decode(data, key.digest)
-            if not folder.take_room(len(entry.payload)):
+            if not folder.has_room(key, len(entry.payload)):
                 return
             said = _SAID.pack(len(data), entry.facts.compile_seconds)
             folder.make()
             folder.write(f"{key.digest}.bytes", check_of(key.digest, said, entry.payload) + said + entry.payload)
-        except (OSError, Damaged) as error:
-            log(name, "its copy is not kept: %s", error)
+        except (OSError, Damaged, MemoryError) as error:
+            log(name, "its copy is not kept: %s", str(error) or type(error).__name__)

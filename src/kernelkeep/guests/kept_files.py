@@ -83,7 +83,7 @@ class KeptFiles:
                 return None
             entry = decode(data, key.digest)
             files = unpack(entry.payload)
-            if not folder.take_room(len(entry.payload)):
+            if not folder.has_room(key, len(entry.payload)):
                 return None
             sizes = [(one, len(content)) for one, content in files.items()]
             text = msgspec.json.encode(_Listed(len(data), entry.facts.compile_seconds, sizes))
@@ -92,7 +92,7 @@ class KeptFiles:
             for one, content in files.items():
                 folder.write(f"{check.hex()}-{one}", bytes(content))
             folder.write(f"{key.digest}.files", check + text)  # the last: it says that all are there
-        except (OSError, Damaged) as error:
-            log(name, "its files are not kept: %s", error)
+        except (OSError, Damaged, MemoryError) as error:
+            log(name, "its files are not kept: %s", str(error) or type(error).__name__)
             return None
         return {one: f"{folder.prefix}{check.hex()}-{one}" for one in files}

@@ -34,6 +34,7 @@ except ImportError:  # a system for which it is not built
 READ = os.O_RDONLY | system.OPEN_FLAGS | system.NO_WAITING | system.NO_LINKS
 CHECK_BYTES = 32
 _MOST_BYTES = 256 << 20  # as much as OpenGL drivers keep, and at most a quarter of the cache
+_MEASURE_BYTES = 16 << 20  # so much is written before the folder, where others write too, is measured again
 _LENGTH = struct.Struct("<Q")
 _BLOCK_BYTES, _BLOCK_KEY = 1 << 16, bytes(16)
 
@@ -47,7 +48,10 @@ class KeptFolder:
         self.prefix = f"{self.foreign.path}/"
         self.release: Callable[[], None] | None = None
         self._process = 0
-        self._room: int | None = None  # bytes, once somebody looked
+        self._kept_bytes: int | None = None  # in the folder, once it was measured, and what was written since
+        self._unmeasured = 0
+        self._is_full = False
+        self._too_large: set[str] = set()
 
     def use(self, key: Key, name: str) -> int | None:
         """The size of the entry on disk, which counts as used; None where there is none, or nothing can be kept."""
@@ -55,9 +59,9 @@ class KeptFolder:
         return disk.folder.use(key.digest, name) if disk.usable and self.holds() else None
 
     def entry_to_keep(self, key: Key, name: str) -> bytes | None:
-        """The entry on disk, as it is; None where there is none, or nothing more can be kept."""
+        """The entry on disk, as it is; None where there is none, or it cannot be kept."""
         disk = self.cache.disk
-        if not disk.usable or not self.holds() or self._is_full:
+        if not disk.usable or not self.holds() or self._is_full or key.digest in self._too_large:
             return None
         return disk.folder.read(key.digest, name)
 
@@ -75,6 +79,7 @@ class KeptFolder:
     def write(self, name: str, content: bytes) -> None:
         """Publish a file. `OSError`."""
         publish(write_temporary(self.cache.disk.folder.path / "tmp", content), self.foreign.path / name)
+        self._unmeasured += len(content)
 
     def holds(self) -> bool:
         """Keep others from removing the folder; a forked child holds it for itself."""
@@ -83,20 +88,22 @@ class KeptFolder:
             release = None
             with contextlib.suppress(LockUnavailable):
                 release = self.foreign.hold()
-            self.release, self._room, self._process = release, None, process
+            self.release, self._process = release, process
+            self._kept_bytes, self._is_full = None, False
         return self.release is not None
 
-    def take_room(self, nbytes: int) -> bool:
-        """Whether so many bytes more may be kept."""
-        if self._room is None:
-            self._room = min(_MOST_BYTES, self.cache.disk.max_bytes // 4) - self.foreign.nbytes()
+    def has_room(self, key: Key, nbytes: int) -> bool:
+        """Whether so many bytes more may be kept. What is larger than the bound does not make the folder full."""
+        most = min(_MOST_BYTES, self.cache.disk.max_bytes // 4)
+        if nbytes > most:
+            self._too_large.add(key.digest)
+            return False
+        if self._kept_bytes is None:
             at_process_end(self._clear_if_full)
-        self._room -= nbytes
+        if self._kept_bytes is None or self._unmeasured >= _MEASURE_BYTES:
+            self._kept_bytes, self._unmeasured = self.foreign.nbytes(), 0
+        self._is_full = self._kept_bytes + self._unmeasured + nbytes > most
         return not self._is_full
-
-    @property
-    def _is_full(self) -> bool:
-        return self._room is not None and self._room < 0
 
     def _clear_if_full(self) -> None:
         """Remove the folder at the end, unless another process uses it. What is used again is written again."""

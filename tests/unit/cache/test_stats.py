@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelkeep.cache.native import Tally
+from kernelkeep.cache.native import NATIVE, PlainTally, Tally
 from kernelkeep.cache.stats import COUNTERS, CacheStats, Counters, add_to_file, read_file
 from kernelkeep.cache.timings import Timings
 from kernelkeep.testing import run_python
@@ -130,8 +130,9 @@ def test_str_is_a_table_for_people() -> None:
     assert len({line.rfind("  ") for line in table.splitlines()}) == 1, "the values stand in one column"
 
 
-def test_a_tally_loses_nothing_and_looking_does_not_count() -> None:
-    tally = Tally()
+@pytest.mark.parametrize("kind", [PlainTally] if NATIVE is None else [PlainTally, Tally])
+def test_a_tally_loses_nothing_and_looking_does_not_count(kind: type[PlainTally]) -> None:
+    tally = kind()
 
     def add() -> None:
         for number in range(2000):
@@ -150,15 +151,19 @@ def test_a_tally_loses_nothing_and_looking_does_not_count() -> None:
 _LOOKS_IN_A_HANDLER = """
 import faulthandler, signal, sys
 faulthandler.dump_traceback_later(20, exit=True)
-from kernelkeep.cache.native import Tally
+from kernelkeep.cache.native import PlainTally, Tally
+from kernelkeep.cache.stats import Counters
 from kernelkeep.cache.timings import Timings
 
 def count(interrupted):  # a signal comes at this line of those that count and look
-    timings, tally, looked, lines = Timings(), Tally(), [], []
-    tally.add()
+    timings, counters, tallies, looked, lines = Timings(), Counters(), [Tally(), PlainTally()], [], []
     for _ in range(3):
         timings.add_load(1.0, 3.0)
-    signal.signal(signal.SIGINT, lambda *_: looked.append((tally.read(), timings.compile_seconds_saved)))
+
+    def look(*_):
+        looked.append([timings.compile_seconds_saved, counters.read(), *(tally.read() for tally in tallies)])
+
+    signal.signal(signal.SIGINT, look)
 
     def trace(frame, event, arg):
         if frame.f_code.co_name in ("_count_loads", "add", "read"):
@@ -168,15 +173,19 @@ def count(interrupted):  # a signal comes at this line of those that count and l
         return trace
 
     sys.settrace(trace)
-    saved, number = timings.compile_seconds_saved, tally.read()
+    for tally in tallies:
+        tally.add()
+    counters.add(misses=1, compiles=1)
+    saved, read, numbers = timings.compile_seconds_saved, counters.read(), [tally.read() for tally in tallies]
     sys.settrace(None)
     loads = sum(timings.histograms()["load_seconds"]["counts"])
-    assert (saved, number, loads) == (6, 1, 3), (interrupted, saved, number, loads)
-    assert [number for number, _ in looked] == ([1] if interrupted else []), (interrupted, looked)
+    found = saved, read["misses"], read["compiles"], numbers, loads
+    assert found == (6, 1, 1, [1, 1], 3), (interrupted, found)
+    assert len(looked) == bool(interrupted), (interrupted, looked)
     return len(lines)
 
 lines = count(0)
-assert lines > 20
+assert lines > 30
 for line in range(1, lines + 1):
     count(line)
 """

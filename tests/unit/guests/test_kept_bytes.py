@@ -124,7 +124,7 @@ def test_a_full_folder_takes_no_more(cache: GuestCache, key: Key, monkeypatch: p
     assert not copy_of(cache, key).exists()
 
 
-def test_a_full_folder_does_not_have_each_hit_read_the_entry_again(
+def test_what_cannot_be_kept_is_not_read_again_for_each_hit(
     cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_folder, "_MOST_BYTES", 10)
@@ -139,4 +139,31 @@ def test_a_full_folder_does_not_have_each_hit_read_the_entry_again(
     monkeypatch.setattr(cache.disk.folder, "read", counted)
     for _ in range(3):
         kept.keep(key, NAME)
-    assert len(reads) == 1, "the first one finds out that there is no room"
+    assert len(reads) == 1, "the first one finds out that it is too large"
+
+
+def test_what_is_larger_than_the_folder_leaves_the_others(
+    cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made the folder count as full, which was then emptied at the end of every process."""
+    large = cache.key({"hash": "large"})
+    cache.put(large, NAME, bytes(10 * len(PAYLOAD)), {})
+    monkeypatch.setattr(kept_folder, "_MOST_BYTES", 2 * len(PAYLOAD))
+    kept = KeptBytes(cache)
+    kept.keep(large, NAME)
+    kept.keep(key, NAME)
+    assert copy_of(cache, key).exists() and not copy_of(cache, large).exists()
+    kept._folder._clear_if_full()  # as at the end of the process
+    assert copy_of(cache, key).exists()
+
+
+def test_what_other_processes_keep_counts(cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_folder, "_MOST_BYTES", 3 * len(PAYLOAD))
+    monkeypatch.setattr(kept_folder, "_MEASURE_BYTES", 1)
+    kept = KeptBytes(cache)
+    kept.keep(key, NAME)
+    (cache.disk.folder.foreign.path / "of another process").write_bytes(bytes(2 * len(PAYLOAD)))
+    more = cache.key({"hash": "more"})
+    cache.put(more, NAME, PAYLOAD, {})
+    kept.keep(more, NAME)
+    assert not copy_of(cache, more).exists()

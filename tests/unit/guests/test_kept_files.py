@@ -317,7 +317,7 @@ def test_a_forked_child_holds_the_folder_for_itself(cache: GuestCache, key: Key,
     os.waitpid(child, 0)
 
 
-def test_a_full_folder_does_not_have_each_hit_read_the_entry_again(
+def test_what_cannot_be_kept_is_not_read_again_for_each_hit(
     cache: GuestCache, key: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_folder, "_MOST_BYTES", 10)
@@ -332,4 +332,4 @@ def test_a_full_folder_does_not_have_each_hit_read_the_entry_again(
     monkeypatch.setattr(cache.disk.folder, "read", counted)
     for _ in range(3):
         kept.keep(key, NAME)
-    assert len(reads) == 1, "the first one finds out that there is no room"
+    assert len(reads) == 1, "the first one finds out that it is too large"

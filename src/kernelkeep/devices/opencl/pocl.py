@@ -8,12 +8,15 @@ has set a method. PoCL reads the environment variable when it first compiles.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from typing import Any
 
 _METHOD = "POCL_WORK_GROUP_METHOD"
 _FIRST_RIGHT_LLVM = 22
+_BINARY_SIZES = 0x1165  # CL_PROGRAM_BINARY_SIZES
+_MOST_DEVICES = 64  # of one program
 _BITCODE = b"BC\xc0\xde"  # how LLVM's bitcode begins
 _WITHOUT_AVX512 = (
     "znver1",
@@ -36,6 +39,25 @@ def is_pocl(platform: Any) -> bool:
 def lacks_program(payload: bytes) -> bool:
     """Whether PoCL wrote a binary after its files had been removed: it has no bitcode, and PoCL crashes on loading it."""
     return _BITCODE not in payload
+
+
+def finish_binary(cl: Any, program: Any) -> None:
+    """Have PoCL compile and link what a program's binary will hold, while other Python threads run.
+
+    It does that when the binary is first asked for, or its size. pyopencl would keep the interpreter's lock meanwhile, for a second
+    with large kernels. An error comes again when the binary is read.
+    """
+    sizes = (ctypes.c_size_t * _MOST_DEVICES)()
+    ask = ctypes.CDLL(
+        cl._cl.__file__
+    ).clGetProgramInfo  # pyopencl's own module leads to the loader that it is linked with
+    ask(
+        ctypes.c_void_p(program.int_ptr),
+        ctypes.c_uint32(_BINARY_SIZES),
+        ctypes.c_size_t(ctypes.sizeof(sizes)),
+        sizes,
+        None,
+    )
 
 
 def vectors_used(compiled_for: str, of_cpu: str) -> str:

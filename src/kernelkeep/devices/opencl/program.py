@@ -20,7 +20,7 @@ from ...programs.signature import KernelSignature
 from ..base import Binary, FastLaunch, Kernel, LaunchOptions, Program
 from .library import new_kernel
 from .native import new_prepared, packed_launch
-from .pocl import lacks_program
+from .pocl import finish_binary, lacks_program
 from .pocl_folder import folder_in_use
 from .prepared import OpenCLPrepared, set_argument
 from .signals import link_undisturbed
@@ -97,8 +97,14 @@ class OpenCLProgram(Program):
         return payload
 
     def _read_binary(self, program: Any) -> bytes:
-        what = self.device.cl.program_info.BINARIES
-        payload: bytes = self.device.call(lambda: link_undisturbed(lambda: program.get_info(what)[0]))
+        device, what = self.device, self.device.cl.program_info.BINARIES
+
+        def read() -> bytes:
+            if device.is_pocl:
+                finish_binary(device.cl, program)
+            return program.get_info(what)[0]  # type: ignore[no-any-return]
+
+        payload: bytes = device.call(lambda: link_undisturbed(read))
         return payload
 
     def note_launch(self, kernel: str, group: tuple[int, int, int], small: bool) -> None:

@@ -119,7 +119,7 @@ class AsyncTests(ExecutorPart):
             await executor.run(job, y=np.zeros(GROUP, "f4"))
             took = time.perf_counter() - start
             await ticker.stop()
-            assert ticker.longest < max(took / 2, 0.05), f"{ticker.longest:.3f} s of {took:.3f} s"
+            assert ticker.longest < max(took / 5, 0.05), f"{ticker.longest:.3f} s of {took:.3f} s"
 
         _run(main())
 
