@@ -44,8 +44,8 @@ def lacks_program(payload: bytes) -> bool:
 def finish_binary(cl: Any, program: Any) -> None:
     """Have PoCL compile and link what a program's binary will hold, while other Python threads run.
 
-    It does that when the binary is first asked for, or its size. pyopencl would keep the interpreter's lock meanwhile, for a second
-    with large kernels. An error comes again when the binary is read.
+    It does that when the binary is first asked for, or its size. pyopencl would keep the interpreter's lock meanwhile, for a
+    second with large kernels. An error comes again when the binary is read.
     """
     sizes = (ctypes.c_size_t * _MOST_DEVICES)()
     ask = ctypes.CDLL(
