@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import Guest, needs
 
 pytestmark = needs("torch")
@@ -87,10 +89,21 @@ import base64 as real
 codecache.base64 = type("base64", (), {name: getattr(real, name) for name in dir(real)})
 """
 
+NOT_BY_THE_METHOD = """
+from torch._inductor import remote_cache
 
-def test_where_pytorch_decodes_elsewhere_it_gets_what_it_put(guest: Guest) -> None:
-    assert guest.run(ELSEWHERE + PROGRAM, "6") == "compiled"
-    assert guest.run(ELSEWHERE + PROGRAM, "6") == "found"
+def get(self, key, sample):
+    data = self._backend_get(key)
+    return self.serde.decode(data) if data else None
+
+remote_cache.RemoteCache._get = get
+"""
+
+
+@pytest.mark.parametrize("elsewhere", [ELSEWHERE, NOT_BY_THE_METHOD])
+def test_where_pytorch_decodes_elsewhere_it_gets_what_it_put(guest: Guest, elsewhere: str) -> None:
+    assert guest.run(elsewhere + PROGRAM, "6") == "compiled"
+    assert guest.run(elsewhere + PROGRAM, "6") == "found"
     assert guest.run(PROGRAM, "6") == "found"
 
 
