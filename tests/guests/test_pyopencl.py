@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .conftest import Guest, needs
 
 pytestmark = needs("pyopencl")
@@ -52,3 +54,36 @@ def test_processes_that_start_together_compile_once(guest: Guest) -> None:
     children = [guest.start(PROGRAM, "2") for _ in range(3)]
     said = [child.communicate(timeout=300)[0].strip() for child in children]
     assert sorted(said) == ["compiled", "found", "found"]
+
+
+INCLUDES = PROGRAM.replace("__kernel", '#include \\"factor.h\\"\\n__kernel').replace(
+    '"-DFACTOR=" + sys.argv[1]', "['-I', sys.argv[2]]"
+)
+
+
+def test_a_changed_header_is_another_program(guest: Guest, tmp_path: Path) -> None:
+    folder = tmp_path / "headers"
+    folder.mkdir()
+    for factor in (2, 3):
+        (folder / "factor.h").write_text('#include "number.h"\n#define FACTOR NUMBER\n')
+        (folder / "number.h").write_text(f"#define NUMBER {factor}\n")
+        assert guest.run(INCLUDES, str(factor), str(folder)) == "compiled"
+        assert guest.run(INCLUDES, str(factor), str(folder)) == "found"
+    (folder / "number.h").write_text("#define NUMBER 2\n")
+    assert guest.run(INCLUDES, "2", str(folder)) == "found"
+
+
+def test_a_header_that_changes_meanwhile_leaves_no_wrong_entry(guest: Guest, tmp_path: Path) -> None:
+    """Also not at the end, when what was compiled is compiled once more."""
+    header = tmp_path / "factor.h"
+    header.write_text("#define FACTOR 2\n")
+    change = f"open({str(header)!r}, 'w').write('#define FACTOR 3')"
+    guest.run(INCLUDES + f"\n{change}\n", "2", str(tmp_path))
+    header.write_text("#define FACTOR 2\n")
+    assert guest.run(INCLUDES, "2", str(tmp_path)) == "found"
+
+
+def test_options_of_the_environment_are_part_of_the_key(guest: Guest) -> None:
+    program = PROGRAM.replace('"-DFACTOR=" + sys.argv[1]', "''")
+    for factor in ("2", "5"):
+        assert guest.run(program, factor, PYOPENCL_BUILD_OPTIONS=f"-DFACTOR={factor}") == "compiled"

@@ -9,6 +9,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import hashlib
+import os
+import shlex
 import threading
 import weakref
 from collections.abc import Iterable
@@ -20,7 +23,10 @@ from ..cache.key import Key
 from ..devices.fingerprint import cpu_identity
 from ..devices.opencl.pocl import is_pocl
 from ..devices.opencl.pocl_cpu import name_unknown_cpu
+from ..errors import CompileError
 from ..platforms import system
+from ..programs.includes import find_headers
+from ..programs.source import Source
 from ..storage.files import Damaged
 from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
@@ -35,6 +41,7 @@ class _Compiled(NamedTuple):
     context: Any
     source: str
     options: list[str]
+    headers: dict[str, str]
     key: Key
     name: str
 
@@ -45,13 +52,17 @@ _compiled: list[_Compiled] = []
 def build(context: Any, source: str, options: str | Iterable[str] = (), name: str = "program") -> Any:
     """A built `pyopencl.Program` for all devices of a context, from the cache or compiled. `name` is what listings show.
 
-    Files that the source includes are not part of the key: use `kk.ProgramCache` for such, which follows them.
-    `Unsupported` where this version of PyOpenCL builds programs in another way.
+    A header that the source includes is part of the key, by its contents. A program that includes one which is not found here,
+    but perhaps by the driver, is compiled each time. `Unsupported` where this version of PyOpenCL builds programs in another way.
     """
     check()
-    given = options.split() if isinstance(options, str) else list(options)
+    given = shlex.split(options) if isinstance(options, str) else list(options)
+    headers = _headers(context, source, given)
+    if headers is None:
+        return cl.Program(context, source).build(given, cache_dir=_NO_CACHE)
     cache = guest_cache("pyopencl")
-    fields = {"source": source, "options": " ".join(given)}
+    forced = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")  # PyOpenCL puts them behind the others
+    fields = {"source": source, "options": " ".join([*given, forced]).rstrip(), **headers}
     for number, device in enumerate(context.devices, 1):
         if is_pocl(device.platform):
             name_unknown_cpu(device)
@@ -64,12 +75,28 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
             return program
     try:
         program = cl.Program(context, source).build(given, cache_dir=_NO_CACHE)
-        _save(cache, key, name, program)
+        made = _Compiled(weakref.ref(program), context, source, given, headers, key, name)
+        _save(cache, made, program)
     finally:
         cache.give_up(key)
     with _lock:
-        _compiled.append(_Compiled(weakref.ref(program), context, source, given, key, name))
+        _compiled.append(made)
     return program
+
+
+def _headers(context: Any, source: str, options: list[str]) -> dict[str, str] | None:
+    """The digests of the headers that a source includes; None where one is not found, or a line is not understood."""
+    if "include" not in source:
+        return {}
+    folders = cl.Program._process_build_options(context, options)[1]
+    try:
+        found = find_headers(Source(source, language="opencl", include_dirs=folders))
+    except CompileError:
+        return None
+    return {
+        f"header {number}: {header.spelled}": hashlib.sha256(header.content).hexdigest()
+        for number, header in enumerate(found, 1)
+    }
 
 
 @functools.cache
@@ -77,6 +104,7 @@ def check() -> None:
     """`Unsupported` where this version of PyOpenCL does not have what is used here. Looks once."""
     hook = Hook("PyOpenCL")
     hook.takes(cl.Program.build, "Program.build", ("options", "cache_dir"), first=False)
+    hook.takes(cl.Program._process_build_options, "Program._process_build_options", ("context", "options"))
     hook.has(cl.program_info, "BINARIES")
     hook.check()
 
@@ -98,9 +126,11 @@ def _load(context: Any, data: bytes, options: list[str], cache: GuestCache, key:
         return None
 
 
-def _save(cache: GuestCache, key: Key, name: str, program: Any) -> None:
+def _save(cache: GuestCache, made: _Compiled, program: Any) -> None:
+    if _headers(made.context, made.source, made.options) != made.headers:
+        return  # one was changed meanwhile, and nobody knows which of both was compiled
     binaries = program.get_info(cl.program_info.BINARIES)
-    cache.put(key, name, pack({str(number): bytes(one) for number, one in enumerate(binaries)}))
+    cache.put(made.key, made.name, pack({str(number): bytes(one) for number, one in enumerate(binaries)}))
 
 
 def was_compiled(program: Any) -> bool:
@@ -119,7 +149,7 @@ def ripen() -> int:
             continue  # other drivers compile everything at once
         with contextlib.suppress(cl.Error):
             again = cl.Program(one.context, one.source).build(one.options, cache_dir=_NO_CACHE)
-            _save(guest_cache("pyopencl"), one.key, one.name, again)
+            _save(guest_cache("pyopencl"), one, again)
             saved += 1
     return saved
 
