@@ -9,8 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import hashlib
-import os
 import shlex
 import threading
 import weakref
@@ -20,17 +18,13 @@ from typing import Any, NamedTuple
 import pyopencl as cl
 
 from ..cache.key import Key
-from ..devices.fingerprint import cpu_identity
-from ..devices.opencl.pocl import is_pocl
-from ..devices.opencl.pocl_cpu import name_unknown_cpu
-from ..errors import CompileError
+from ..devices.opencl.pocl import finish_binary, is_pocl
 from ..platforms import system
-from ..programs.includes import find_headers
-from ..programs.source import Source
 from ..storage.files import Damaged
 from .files import pack, unpack
 from .guest_cache import GuestCache, guest_cache
 from .hooks import Hook
+from .pyopencl_key import devices_of, headers_of, options_of
 
 _NO_CACHE: Any = False  # of PyOpenCL's own: what is compiled is kept here
 _lock = threading.Lock()
@@ -57,17 +51,11 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
     """
     check()
     given = shlex.split(options) if isinstance(options, str) else list(options)
-    headers = _headers(context, source, given)
+    headers = headers_of(context, source, given)
     if headers is None:
         return cl.Program(context, source).build(given, cache_dir=_NO_CACHE)
     cache = guest_cache("pyopencl")
-    forced = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")  # PyOpenCL puts them behind the others
-    fields = {"source": source, "options": " ".join([*given, forced]).rstrip(), **headers}
-    for number, device in enumerate(context.devices, 1):
-        if is_pocl(device.platform):
-            name_unknown_cpu(device)
-        fields[f"device {number}"] = _identity(device)
-    key = cache.key(fields)
+    key = cache.key({"source": source, "options": options_of(given), **headers, **devices_of(context)})
     found = cache.get(key, name)
     if found is not None:
         program = _load(context, found, given, cache, key, name)
@@ -84,21 +72,6 @@ def build(context: Any, source: str, options: str | Iterable[str] = (), name: st
     return program
 
 
-def _headers(context: Any, source: str, options: list[str]) -> dict[str, str] | None:
-    """The digests of the headers that a source includes; None where one is not found, or a line is not understood."""
-    if "include" not in source:
-        return {}
-    folders = cl.Program._process_build_options(context, options)[1]
-    try:
-        found = find_headers(Source(source, language="opencl", include_dirs=folders))
-    except CompileError:
-        return None
-    return {
-        f"header {number}: {header.spelled}": hashlib.sha256(header.content).hexdigest()
-        for number, header in enumerate(found, 1)
-    }
-
-
 @functools.cache
 def check() -> None:
     """`Unsupported` where this version of PyOpenCL does not have what is used here. Looks once."""
@@ -107,14 +80,6 @@ def check() -> None:
     hook.takes(cl.Program._process_build_options, "Program._process_build_options", ("context", "options"))
     hook.has(cl.program_info, "BINARIES")
     hook.check()
-
-
-def _identity(device: Any) -> str:
-    platform = device.platform
-    parts = [platform.name, platform.version, device.name, device.driver_version, device.version]
-    if device.type & cl.device_type.CPU:
-        parts.append(cpu_identity())
-    return ", ".join(part.strip() for part in parts)
 
 
 def _load(context: Any, data: bytes, options: list[str], cache: GuestCache, key: Key, name: str) -> Any:
@@ -127,8 +92,10 @@ def _load(context: Any, data: bytes, options: list[str], cache: GuestCache, key:
 
 
 def _save(cache: GuestCache, made: _Compiled, program: Any) -> None:
-    if _headers(made.context, made.source, made.options) != made.headers:
+    if headers_of(made.context, made.source, made.options) != made.headers:
         return  # one was changed meanwhile, and nobody knows which of both was compiled
+    if is_pocl(made.context.devices[0].platform):
+        finish_binary(cl, program)
     binaries = program.get_info(cl.program_info.BINARIES)
     cache.put(made.key, made.name, pack({str(number): bytes(one) for number, one in enumerate(binaries)}))
 
@@ -145,7 +112,7 @@ def ripen() -> int:
         waiting, _compiled[:] = list(_compiled), []
     saved = 0
     for one in waiting:
-        if one.context.devices[0].platform.name != "Portable Computing Language":
+        if not is_pocl(one.context.devices[0].platform):
             continue  # other drivers compile everything at once
         with contextlib.suppress(cl.Error):
             again = cl.Program(one.context, one.source).build(one.options, cache_dir=_NO_CACHE)
