@@ -88,6 +88,8 @@ class Submission:
     # What never changes in most batches is not set for each of them.
     number = 0
     slot = 0
+    has_slot = False
+    is_over = False  # it is not counted any more among the batches that were taken
     on_one_lane = False
     uploaded_bytes = 0
     moved_bytes = 0  # up and down
