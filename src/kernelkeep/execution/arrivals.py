@@ -61,9 +61,8 @@ class Arrivals:
 
     def has(self, submission: Submission) -> bool:
         """Whether a batch was added: it is under way, or it has its outcome."""
-        return (
-            submission in tuple(self._under_way) or submission.future.settled
-        )  # in this order: it is settled, then removed
+        # In this order: a batch is settled first, and removed then.
+        return submission in tuple(self._under_way) or submission.future.settled
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="kernelkeep-executor", daemon=True)

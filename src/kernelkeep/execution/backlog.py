@@ -77,10 +77,9 @@ class Backlog:
         """
         refused: Refused = []
         while self._batches and self.free_slots:
+            # Not `popleft`: Ctrl-C may come right after a call, and then nobody would have the batch.
             submission = self._batches[0]
-            del self._batches[
-                0
-            ]  # not `popleft`: Ctrl-C may come right after a call, and then nobody would have the batch
+            del self._batches[0]
             try:
                 if submission.future.set_running_or_notify_cancel():
                     self._send(submission, refused)
@@ -96,11 +95,10 @@ class Backlog:
 
     def _send(self, submission: Submission, refused: Refused) -> None:
         try:
+            # Not `pop`: Ctrl-C may come right after a call, and then nobody would have the slot.
             submission.slot = self.free_slots[-1]
             submission.has_slot = True
-            del self.free_slots[
-                -1
-            ]  # not `pop`: Ctrl-C may come right after a call, and then nobody would have the slot
+            del self.free_slots[-1]
             submission.number = next(self._numbers)
             self._dispatcher.send(submission)
             self._arrivals.add(submission)
@@ -114,9 +112,7 @@ class Backlog:
                 self.free_slots.append(submission.slot)
             try:
                 self._dispatcher.recover(submission)
-            except (
-                BaseException
-            ) as again:  # Ctrl-C while the device is waited for: the batch's memory is not used again
+            except BaseException as again:  # Ctrl-C: the device was not waited for, so this memory is never used again
                 refused.append((None, again))
 
     def drop_cancelled(self) -> None:
