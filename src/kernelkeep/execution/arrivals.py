@@ -52,13 +52,26 @@ class Arrivals:
         self._asleep = False
 
     def add(self, submission: Submission) -> None:
-        """A batch is on the device. The caller keeps the order."""
-        self._under_way.append(submission)
+        """A batch is on the device. The caller keeps the order. If this raises, `has` says whether the batch was added."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="kernelkeep-executor", daemon=True)
-            self._thread.start()
-        elif self._asleep or submission.future.urgent:
+            self._start()
+        self._under_way.append(submission)
+        if self._asleep or submission.future.urgent:
             self.wake()
+
+    def has(self, submission: Submission) -> bool:
+        """Whether a batch was added: it is under way, or it has its outcome."""
+        # In this order: a batch is settled first, and removed then.
+        return submission in tuple(self._under_way) or submission.future.settled
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="kernelkeep-executor", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:  # Ctrl-C, or the system has no more threads
+            if not self._thread_id:
+                self._thread = None  # if it runs after all, it says so
+            raise
 
     @property
     def is_here(self) -> bool:
@@ -162,7 +175,10 @@ class Arrivals:
     # --- in the executor's thread
 
     def _run(self) -> None:
-        self._thread_id = threading.get_ident()
+        this, its_id = threading.current_thread(), threading.get_ident()
+        if self._thread_id:
+            return  # another one runs: Ctrl-C came while this one was started
+        self._thread, self._thread_id = this, its_id
         looks, pause = 0, _LOOK_SECONDS
         while True:
             if self._depended_on():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .dispatcher import Dispatcher
     from .submission import Submission
 
-Refused = list[tuple["Submission", BaseException]]
+Refused = list[tuple["Submission | None", BaseException]]  # None: it is under way, and the error is the caller's alone
 
 
 class Backlog:
@@ -60,9 +60,14 @@ class Backlog:
         self._batches.append(submission)
         return self.send()
 
-    def free(self, slot: int) -> Refused:
-        """A slot is free: send the next batch. The caller holds the lock."""
-        self.free_slots.append(slot)
+    def has(self, submission: Submission) -> bool:
+        """Whether a batch waits here or was sent, so that its future will have an outcome. The caller holds the lock."""
+        return submission in tuple(self._batches) or self._arrivals.has(submission)
+
+    def free(self, submission: Submission) -> Refused:
+        """The slot of a batch is free: send the next one. The caller holds the lock."""
+        submission.has_slot = False
+        self.free_slots.append(submission.slot)
         return self.send() if self._batches else []
 
     def send(self) -> Refused:
@@ -72,24 +77,43 @@ class Backlog:
         """
         refused: Refused = []
         while self._batches and self.free_slots:
-            submission = self._batches.popleft()
-            if not submission.future.set_running_or_notify_cancel():
-                self._drop(submission)
-                continue
-            self._send(submission, refused)
+            # Not `popleft`: Ctrl-C may come right after a call, and then nobody would have the batch.
+            submission = self._batches[0]
+            del self._batches[0]
+            try:
+                if submission.future.set_running_or_notify_cancel():
+                    self._send(submission, refused)
+                else:
+                    self._drop(submission)
+            except BaseException as error:  # Ctrl-C, outside what `_send` guards
+                if submission.future.cancelled():
+                    self._drop(submission)
+                    refused.append((None, error))
+                else:
+                    refused.append((submission, error))
         return refused
 
     def _send(self, submission: Submission, refused: Refused) -> None:
-        submission.slot = self.free_slots.pop()
-        submission.number = next(self._numbers)
         try:
+            # Not `pop`: Ctrl-C may come right after a call, and then nobody would have the slot.
+            submission.slot = self.free_slots[-1]
+            submission.has_slot = True
+            del self.free_slots[-1]
+            submission.number = next(self._numbers)
             self._dispatcher.send(submission)
+            self._arrivals.add(submission)
         except BaseException as error:
-            self.free_slots.append(submission.slot)
-            self._dispatcher.recover(submission)
+            if self._arrivals.has(submission):
+                refused.append((None, error))
+                return
             refused.append((submission, error))
-            return
-        self._arrivals.add(submission)
+            if submission.has_slot:
+                submission.has_slot = False
+                self.free_slots.append(submission.slot)
+            try:
+                self._dispatcher.recover(submission)
+            except BaseException as again:  # Ctrl-C: the device was not waited for, so this memory is never used again
+                refused.append((None, again))
 
     def drop_cancelled(self) -> None:
         """Take out the batches whose futures were cancelled. The caller holds the lock."""

@@ -90,8 +90,15 @@ class Engine:
         future = BatchFuture(self._arrivals)
         if not self._backlog.free_slots:
             self._arrivals.look()
-        self._wait_for_room()
-        self._accept(future, work, batch, parent=spans.context(), relaxed=relaxed)
+        submission = Submission(work, future)
+        submission.relaxed = relaxed
+        self._wait_for_room(submission)
+        try:
+            submission.parent = spans.context()
+            self._accept(submission, batch)
+        except BaseException:
+            self._take_back(submission)
+            raise
         if not relaxed and self._backlog:
             self._arrivals.make_way(lambda: not self._backlog, _WAY_SECONDS)
             if self._backlog:
@@ -120,12 +127,20 @@ class Engine:
             if isinstance(error, Exception):
                 return None  # the long way says it in the future
             raise
-        with self._lock:
-            free = self._room > 0 and not self.closing and backlog.has_free_slot
+        free = False
+        try:
+            with self._lock:
+                free = self._room > 0 and not self.closing and backlog.has_free_slot
+                if free:
+                    self._room -= 1
+                    self.accepted += 1
+                    refused = backlog.add(submission, unknown=True)
+        except BaseException:
             if free:
-                self._room -= 1
-                self.accepted += 1
-                refused = backlog.add(submission, unknown=True)
+                self._take_back(submission)
+            else:
+                pattern.keep_kit(kit)
+            raise
         if not free:
             pattern.keep_kit(kit)
             return None
@@ -172,19 +187,29 @@ class Engine:
                 return
             self._room -= 1
             self.accepted += 1
-        self._accept(future, work, batch, fences, parent)
+        submission = Submission(work, future)
+        submission.parent = parent
+        self._accept(submission, batch, fences)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, submission: Submission) -> None:
+        """Wait until a batch may be taken, and count it."""
         if self._room <= 0 and not self.closing:
             self._arrivals.make_way(lambda: self._room > 0, _WAY_SECONDS)
-        with self._lock:
-            self._check_open()
-            # A callback of a future runs in the executor's thread, which is the one that makes room.
-            if self._room <= 0 and not self._arrivals.is_here:
-                self._wait_until(lambda: self._room > 0 or self.closing)
+        counted = False
+        try:
+            with self._lock:
                 self._check_open()
-            self._room -= 1
-            self.accepted += 1
+                # A callback of a future runs in the executor's thread, which is the one that makes room.
+                if self._room <= 0 and not self._arrivals.is_here:
+                    self._wait_until(lambda: self._room > 0 or self.closing)
+                    self._check_open()
+                self._room -= 1
+                self.accepted += 1
+                counted = True
+        except BaseException:
+            if counted:  # Ctrl-C while the lock was released
+                self._make_room(submission)
+            raise
 
     def _wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait for what other threads do. The caller holds the lock."""
@@ -199,22 +224,11 @@ class Engine:
         """Whether the executor's thread is to complete what is under way, whoever may wait for it."""
         return self.closing or bool(self._waiting) or self._backlog.is_pressing
 
-    def _accept(
-        self,
-        future: BatchFuture,
-        work: Work,
-        batch: Mapping[str, Any],
-        fences: list[Fence] | None = None,
-        parent: Any = None,
-        relaxed: bool = False,
-    ) -> None:
+    def _accept(self, submission: Submission, batch: Mapping[str, Any], fences: list[Fence] | None = None) -> None:
         """Check and copy a batch for which there is room, and send it or put it into the backlog."""
-        submission = Submission(work, future)
-        submission.parent = parent
-        submission.relaxed = relaxed
         dispatcher = self._dispatcher
         try:
-            wiring = self._bindings.get(work)
+            wiring = self._bindings.get(submission.work)
             if not submission.stage_alike(wiring, batch, dispatcher.buffers, self._backlog.has_free_slot):
                 if fences is None and self.device.guests.supported:
                     batch, fences = ordered_batch(batch, self.device)
@@ -247,8 +261,9 @@ class Engine:
         self._dispatcher.buffers.give_blocks_back(submission)
         self._counts.settle(submission, error)
         if submission.future.set_running_or_notify_cancel():
-            submission.future.settle(None, error)
-        self._make_room()
+            self._settle(submission, None, error)
+        else:
+            self._make_room(submission)
         if not isinstance(error, Exception):
             raise error
 
@@ -257,14 +272,25 @@ class Engine:
     def _drop(self, submission: Submission) -> None:
         """A batch was cancelled before it was sent."""
         self._dispatcher.buffers.give_blocks_back(submission)
-        self._make_room()
+        self._make_room(submission)
+
+    def _take_back(self, submission: Submission) -> None:
+        """Ctrl-C came while a batch was taken: where nobody has it yet, it is not counted any more."""
+        with self._lock:
+            if self._backlog.has(submission):
+                return
+            refused = self._backlog.free(submission) if submission.has_slot else []
+        self._dispatcher.buffers.forget(submission)  # it may have been on the device
+        self._make_room(submission)
+        self._report_refused(refused)
 
     def _report_refused(self, refused: Refused) -> None:
         for submission, error in refused:
-            self._counts.settle(submission, error)
-            self._settle(submission, None, error)
-        for _, error in refused:
-            if not isinstance(error, Exception):
+            if submission is not None and not submission.future.settled:
+                self._counts.settle(submission, error)
+                self._settle(submission, None, error)
+        for submission, error in refused:
+            if submission is None or not isinstance(error, Exception):
                 raise error  # Ctrl-C while a batch was being sent
 
     def _complete(self, submission: Submission, in_thread: bool) -> bool:
@@ -273,12 +299,21 @@ class Engine:
             try:
                 submission.outcome = self._receive(submission, in_thread)
             except BaseException as error:  # Ctrl-C, in a thread that waits for its result
-                self._dispatcher.buffers.forget(submission)
-                self._counts.settle(submission, error)
-                self._settle(submission, None, error)
+                self._give_up(submission, error)
                 raise
             self._counts.settle(submission, submission.outcome[1])
         return self._settle(submission, *submission.outcome, in_thread=in_thread)
+
+    def _give_up(self, submission: Submission, error: BaseException) -> None:
+        """Completing a batch was interrupted: that is its outcome, and the next one gets its slot."""
+        with self._lock:
+            refused = self._backlog.free(submission) if submission.has_slot else []
+        self._dispatcher.buffers.forget(submission)
+        self._counts.settle(submission, error)
+        try:
+            self._settle(submission, None, error)
+        finally:
+            self._report_refused(refused)
 
     def _receive(self, submission: Submission, in_thread: bool) -> tuple[dict[str, Any] | None, BaseException | None]:
         """Wait for a batch, send the next one, and make the results of this one."""
@@ -299,7 +334,7 @@ class Engine:
         with self._lock:
             if problem is None and not is_small:
                 buffers.give_arrays_back(submission)
-            refused = self._backlog.free(submission.slot)  # the next is on its way before this one's result is made
+            refused = self._backlog.free(submission)  # the next is on its way before this one's result is made
         if refused:
             self._report_refused(refused)
         if problem is None:
@@ -323,9 +358,14 @@ class Engine:
     ) -> bool:
         """Set the future's outcome. Its callbacks are the user's: not even `sys.exit()` in one ends the executor's thread."""
         if not in_thread:
-            if not submission.future.settle_quietly(results, problem):
-                return False
-            self._make_room()
+            try:
+                if not submission.future.settle_quietly(results, problem):
+                    return False
+                self._make_room(submission)
+            except BaseException:
+                if submission.future.settled:  # nobody completes it again
+                    self._make_room(submission)
+                raise
             return True
         try:
             submission.future.settle(results, problem)
@@ -333,15 +373,22 @@ class Engine:
             if not self._arrivals.is_here:
                 raise
         finally:
-            self._make_room()
+            self._make_room(submission)
         return True
 
-    def _make_room(self) -> None:
-        with self._lock:
-            self._room += 1
-            self.accepted -= 1
-            if self._waiting:
-                self._changed.notify_all()
+    def _make_room(self, submission: Submission) -> None:
+        """A batch is not counted any more. Once for each: after Ctrl-C it may be called again."""
+        try:
+            with self._lock:
+                if not submission.is_over:
+                    submission.is_over = True
+                    self._room += 1
+                    self.accepted -= 1
+                if self._waiting:
+                    self._changed.notify_all()
+        except BaseException:  # Ctrl-C, such as while another thread has the lock
+            self._make_room(submission)
+            raise
 
     # --- watching
 

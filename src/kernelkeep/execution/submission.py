@@ -88,6 +88,8 @@ class Submission:
     # What never changes in most batches is not set for each of them.
     number = 0
     slot = 0
+    has_slot = False
+    is_over = False  # it is not counted any more among the batches that were taken
     on_one_lane = False
     uploaded_bytes = 0
     moved_bytes = 0  # up and down
@@ -132,6 +134,11 @@ class Submission:
         if kit.common is None:
             made.__init__(work, future)  # type: ignore[misc]
             made.belong(*alike, None)
+            # What each batch sets: a dictionary that has room for it need not grow.
+            made.number = made.slot = 0
+            made.has_slot = made.is_over = made.arrived = False
+            made.staged = made.dispatched = (0.0, 0.0)
+            made.received, made.outcome = 0.0, None
             # What is shared is never written to: a batch with a kit has neither blocks nor arrays of its own.
             kit.common = {name: value for name, value in vars(made).items() if name not in _OF_ONE_BATCH}
         vars(made).update(kit.common)

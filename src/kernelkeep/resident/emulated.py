@@ -166,27 +166,29 @@ class EmulatedGrid:
                 raise self._shared.failure
             self.device.synchronize()  # the arrays are there before any queue uses them
             self.view.command[:] = RUN
+            _running.add(self)
             self._shared = Shared(self.device, self.view, self._program, self._arrays, self._graphs)
             self._threads = [
                 EmulatedBlock(self._shared, number, self._queues[number], self._traces[number])
                 for number in range(self.blocks)
             ]
-            _running.add(self)
             self._start_threads(self._shared)
-            self.launched_at = time.perf_counter()
-            threading.Thread(target=_beat, args=(list(self._threads),), name="kernelkeep-beats", daemon=True).start()
             self.launches += 1
 
     def _start_threads(self, shared: Shared) -> None:
         try:
             for thread in self._threads:
                 thread.start()
-        except RuntimeError as error:  # the system has no more threads
-            shared.fail(DeviceError(f"the emulated grid cannot start: {error}"))
+            self.launched_at = time.perf_counter()
+            threading.Thread(target=_beat, args=(list(self._threads),), name="kernelkeep-beats", daemon=True).start()
+        except BaseException as error:  # the system has no more threads, or Ctrl-C
+            shared.fail(DeviceError(f"the emulated grid cannot start: {str(error) or type(error).__name__}"))
             for thread in self._threads:
                 if thread.ident is None:
-                    thread.ended.set()
-            raise DeviceError(f"the emulated grid cannot start: {error}") from None
+                    thread.ended.set()  # one that begins after all sees the failure, and ends
+            if isinstance(error, RuntimeError):
+                raise DeviceError(f"the emulated grid cannot start: {error}") from None
+            raise
 
     @contextmanager
     def out_of_the_way(self) -> Iterator[None]:

@@ -35,12 +35,19 @@ class _Changed:
         system.on_fork(after_in_child=self._in_child)
 
     def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._set_back = self._note()
-            self._inside += 1
-            if self._inside == 1:
-                self._change()
+        entered = False
+        try:
+            with self._lock:
+                if not self._inside:
+                    self._set_back = self._note()
+                self._inside += 1
+                entered = True
+                if self._inside == 1:
+                    self._change()
+        except BaseException:
+            if entered:  # Ctrl-C: nobody leaves a block that was not entered
+                self.__exit__()
+            raise
 
     def __exit__(self, *exc: object) -> None:
         with self._lock:

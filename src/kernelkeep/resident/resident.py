@@ -478,6 +478,9 @@ class Resident(Submitter):
             raise
         if self._paused_by == threading.get_ident():
             raise DeviceError("this thread paused the resident grid, so nothing is done: call resume() first")
+        if not self._grid.runs:  # it is out of the way for other threads, which load or free something
+            self._silence.begin_again()
+            return
         done = lane.done
         lasts = self._silence.lasts(self._lanes.number_of(lane), done) if lane.submitted > done else 0.0
         if lasts > self._silence.seconds and self._grid.runs:

@@ -155,6 +155,54 @@ def test_a_pause_is_no_silence(reference: kk.ProgramCache) -> None:
         assert resident._silence.lasts(0, 0) == 0
 
 
+def test_a_grid_that_is_out_of_the_way_for_long_is_not_silent(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays(), silence_seconds=0.01) as resident:
+        grid = resident._grid
+        with grid.out_of_the_way():
+            future = resident.submit("get", 1)
+            (lane,) = [lane for lane in resident._all_lanes if lane.submitted > lane.done]
+            for _ in range(3):  # as whoever waits looks
+                resident._on_silence(lane)
+                time.sleep(0.02)
+            with monkeypatch.context() as patch:
+                patch.setattr(type(grid), "runs", True)  # it was just launched again
+                resident._on_silence(lane)
+                time.sleep(0.02)
+                with pytest.raises(kk.TaskSilent):
+                    resident._on_silence(lane)
+        assert future.result(TIMEOUT) == 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("can't start new thread")], ids=repr)
+@pytest.mark.parametrize("name", ["kernelkeep-block-0", "kernelkeep-block-1", "kernelkeep-beats"])
+def test_a_start_that_is_interrupted_leaves_a_grid_that_can_be_closed(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch, error: BaseException, name: str
+) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise error
+        start(thread)
+
+    resident = kk.Resident.emulated(reference, TASKS, arrays(), blocks=3)
+    resident.pause()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(kk.DeviceError if isinstance(error, Exception) else KeyboardInterrupt):
+            resident.resume()
+    with pytest.raises(kk.DeviceError, match="the emulated grid cannot start: "):
+        resident.submit("get", 1).result(TIMEOUT)
+    grid = resident._grid
+    for thread in grid._threads:
+        assert thread.ended.wait(TIMEOUT)
+    grid.end_seconds = 1.0
+    resident.stop(TIMEOUT)
+    assert not grid.runs
+
+
 def test_a_failure_that_nobody_waited_for_is_raised_by_close(reference: kk.ProgramCache) -> None:
     with pytest.raises(kk.KernelFault, match=r"x\[100\]"), kk.Resident.emulated(reference, TASKS, arrays()) as resident:
         resident.submit("put", 100, 1.0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from kernelkeep.platforms import system
-from kernelkeep.resident.quick_switches import no_collections, quick_switches
+from kernelkeep.resident.quick_switches import _Changed, _not_collecting, _short_turns, no_collections, quick_switches
 from kernelkeep.testing import run_python
 
 
@@ -19,6 +20,30 @@ def test_the_last_block_sets_them_back() -> None:
             pass
         assert not gc.isenabled() and sys.getswitchinterval() < before
     assert gc.isenabled() and sys.getswitchinterval() == before
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_interruption_leaves_no_setting_changed(monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    def interrupted(setting: _Changed) -> Callable[[], None]:
+        change = setting._change
+
+        def interrupt() -> None:
+            if after:
+                change()
+            raise KeyboardInterrupt
+
+        return interrupt
+
+    before = sys.getswitchinterval()
+    for setting, block in ((_short_turns, quick_switches), (_not_collecting, no_collections)):
+        with monkeypatch.context() as patch:
+            patch.setattr(setting, "_change", interrupted(setting))
+            with pytest.raises(KeyboardInterrupt), block():
+                pytest.fail("the block must not run")
+        assert gc.isenabled() and sys.getswitchinterval() == before
+        with block(), block():
+            assert setting._inside == 2
+        assert gc.isenabled() and sys.getswitchinterval() == before and not setting._inside
 
 
 _FORKS = """

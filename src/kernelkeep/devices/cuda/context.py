@@ -69,7 +69,11 @@ class Discarded:
 
     def begin(self) -> bool:
         """Whether a call that waits for every running kernel may be made now; if so, `end` follows it."""
-        self.under_way.append(None)  # before `held` is read: a grid is launched only when this is empty
+        try:
+            self.under_way.append(None)  # before `held` is read: a grid is launched only when this is empty
+        except BaseException:  # Ctrl-C right after the call: nobody would call `end`
+            self.under_way.pop()
+            raise
         if self.held:
             self.under_way.pop()
             return False
@@ -95,9 +99,9 @@ class Discarded:
         """Make the postponed calls, unless a kernel that never exits runs. The device's context must be current."""
         if not self._calls or not self.begin():
             return
-        self._sizes.clear()
-        self._bytes = 0
         try:
+            self._sizes.clear()
+            self._bytes = 0
             while self._calls:
                 try:
                     function, args = self._calls.popleft()

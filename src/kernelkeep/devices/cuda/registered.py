@@ -117,6 +117,7 @@ class RegisteredArrays:
 
     def _register(self, owner: Host) -> bool:
         device, driver = self._device, self._device.driver
+        key, held, status = id(owner), None, None
         if not device.discarded.begin():  # a kernel that never exits runs: the call may wait for it
             return False
         try:
@@ -125,16 +126,26 @@ class RegisteredArrays:
                 return False
             with device.current:
                 device.discarded.clear()
-                (status,) = driver.cuMemHostRegister(_address(owner), owner.nbytes, driver.CU_MEMHOSTREGISTER_PORTABLE)
+                held = _Held(owner)
+                # Before the call: Ctrl-C may come when the driver has page-locked it.
+                self._held[key] = held
+                self._bytes += held.nbytes
+                (status,) = driver.cuMemHostRegister(held.address, held.nbytes, driver.CU_MEMHOSTREGISTER_PORTABLE)
+        except BaseException:
+            if held is not None and self._held.get(key) is held:
+                if status is None or status is device.success:
+                    self._drop(key)  # where the call was not made, the driver refuses to undo it
+                else:
+                    self._leave_out(key)
+            raise
         finally:
             device.discarded.end()
         if status is not device.success:
             # Somebody has page-locked it or a neighbour on the same page; or the system refuses more.
-            self._seen[id(owner)] = weakref.ref(owner), -sys.maxsize
+            self._leave_out(key)
+            self._seen[key] = weakref.ref(owner), -sys.maxsize
             return False
-        del self._seen[id(owner)]
-        self._held[id(owner)] = _Held(owner)
-        self._bytes += owner.nbytes
+        del self._seen[key]
         return True
 
     def _drop_unused(self) -> None:
@@ -145,9 +156,12 @@ class RegisteredArrays:
                 self._drop(key)
 
     def _drop(self, key: int) -> None:
+        self._device.discarded.add(_unregister, self._device.driver, self._leave_out(key))
+
+    def _leave_out(self, key: int) -> _Held:
         held = self._held.pop(key)
         self._bytes -= held.nbytes
-        self._device.discarded.add(_unregister, self._device.driver, held)
+        return held
 
     def close(self) -> None:
         """An executor uses them no more: drop what nobody else has, and with the last executor all of them."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import ArgumentError, DeviceError
+from ...errors import ArgumentError, DeviceError, KernelKeepError
 from ..array import Array
 from ..program import Program
 from ..resident_blocks import ResidentBlocks, SuspendableGrid
@@ -38,8 +38,12 @@ class CudaResidentBlocks(ResidentBlocks):
             if status != device.success:  # not page-locked: memory of a mapped file
                 flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
                 doing = "giving the device access to host memory"
-                device.call(driver.cuMemHostRegister, address, memory.nbytes, flags, doing=doing)
-                self._registered.append(memory)
+                self._registered.append(memory)  # before the call: Ctrl-C may come when the driver has page-locked it
+                try:
+                    device.call(driver.cuMemHostRegister, address, memory.nbytes, flags, doing=doing)
+                except KernelKeepError:
+                    self._registered.pop()
+                    raise
             return int(device.call(driver.cuMemHostGetDevicePointer, address, 0))
 
     def address_of(self, array: Array) -> int:

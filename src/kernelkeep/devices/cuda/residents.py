@@ -109,14 +109,15 @@ class Residents:
             return
         with self._turn:
             self._no_block.wait_for(lambda: not self._blocks)
-            self._suspend_all()
             others = list(self.grids)
+            self._suspend_all()
             try:
                 self._register(grid)
             finally:
                 self._resume_all(*others)  # first, so that they have room; their errors do not concern the new one
             try:
-                self._resume(grid)
+                self._postpone_calls()
+                self._launch(grid)
             except BaseException:
                 self._forget(grid)
                 raise
@@ -154,21 +155,40 @@ class Residents:
             return False
         if thread == self._changing:
             raise DeviceError("a resident grid must not load code or build graphs while it is suspended or launched")
-        with self._turn:
-            if self.discarded.held:
-                self._suspend_all()
-            self._blocks += 1
-        self._inside.add(thread)
+        began = False
+        try:
+            with self._turn:
+                if self.discarded.held:
+                    self._suspend_all()
+                self._blocks += 1
+                began = True
+                self._inside.add(thread)
+        except BaseException:
+            if began:  # Ctrl-C, such as while the lock was released: there is no block, so nobody would end it
+                self._inside.add(thread)
+                self.end_block()
+            raise
         return True
 
     def end_block(self) -> None:
         """The block that `begin_block` began ends."""
-        self._inside.discard(threading.get_ident())
+        thread = threading.get_ident()
+        try:
+            self._count_block_out(thread)
+        except BaseException:
+            if thread in self._inside:  # Ctrl-C, such as while another thread had the lock
+                self._count_block_out(thread)
+            raise
+
+    def _count_block_out(self, thread: int) -> None:
         with self._turn:
             self._blocks -= 1
-            self._no_block.notify_all()  # they go on when this lock is free
-            if not self._blocks and self.grids:
-                self._resume_all(*self.grids)
+            self._inside.discard(thread)
+            try:
+                self._no_block.notify_all()  # they go on when this lock is free
+            finally:
+                if not self._blocks and self.grids:
+                    self._resume_all(*self.grids)
 
     def limit_postponed(self, memory_bytes: int) -> None:
         """Make the postponed calls if there are many: so what waits to be freed does not fill the device."""
@@ -202,21 +222,23 @@ class Residents:
         """Suspend the grids, unless they are, and make the postponed calls."""
         if not self.discarded.held:
             return
-        grids = list(self.grids)
-        for count, grid in enumerate(grids, 1):
-            self._changing = threading.get_ident()
-            try:
-                grid.suspend()
-            except BaseException:
-                with contextlib.suppress(Exception):  # what `suspend` said comes first
-                    self._resume(*grids[:count])
-                raise
-            finally:
-                self._changing = None
-        self.discarded.held = False
-        for grid in grids[:1]:
-            with grid.device.current:
-                self.discarded.clear()
+        grids, told = list(self.grids), 0
+        try:
+            for grid in grids:
+                told += 1
+                try:
+                    self._changing = threading.get_ident()
+                    grid.suspend()
+                finally:
+                    self._changing = None
+            self.discarded.held = False
+            for grid in grids[:1]:
+                with grid.device.current:
+                    self.discarded.clear()
+        except BaseException:
+            with contextlib.suppress(Exception):  # what `suspend` said comes first
+                self._resume(*grids[:told])
+            raise
 
     def _resume_all(self, *grids: SuspendableGrid) -> None:
         """Launch grids. One that cannot be launched is a warning: its `resume` tells whoever waits for its tasks."""
@@ -226,7 +248,41 @@ class Residents:
             warnings.warn(f"a resident grid could not be launched again: {error}", RuntimeWarning, stacklevel=4)
 
     def _resume(self, *grids: SuspendableGrid) -> None:
-        """Launch grids, once no call is under way that would wait for them. All are tried; the first error is raised."""
+        """Launch grids, once no call is under way that would wait for them.
+
+        All are tried, also after Ctrl-C: whoever waits for their tasks would wait for ever. Then the first error is raised, an
+        interruption before any other.
+        """
+        errors: list[BaseException] = []
+        is_waiting = True
+        while is_waiting:
+            try:
+                self._postpone_calls()
+                is_waiting = False
+            except BaseException as error:
+                errors.append(error)
+        for grid in grids:
+            for _ in range(2):
+                try:
+                    self._launch(grid)
+                    break
+                except Exception as error:
+                    errors.append(error)
+                    break
+                except BaseException as error:  # perhaps before anything was done: once more
+                    errors.append(error)
+        if errors:
+            raise next((error for error in errors if not isinstance(error, Exception)), errors[0])
+
+    def _launch(self, grid: SuspendableGrid) -> None:
+        try:
+            self._changing = threading.get_ident()
+            grid.resume()
+        finally:
+            self._changing = None
+
+    def _postpone_calls(self) -> None:
+        """Have calls that would wait for a grid postponed from now on, and wait for those that are under way."""
         with self._flag:
             self.discarded.held = bool(self.grids)
         warn_at = time.monotonic() + _WARN_SECONDS
@@ -240,17 +296,6 @@ class Residents:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        errors = []
-        for grid in grids:
-            self._changing = threading.get_ident()
-            try:
-                grid.resume()
-            except Exception as error:
-                errors.append(error)
-            finally:
-                self._changing = None
-        if errors:
-            raise errors[0]
 
 
 class _OutOfTheWay:

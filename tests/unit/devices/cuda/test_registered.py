@@ -8,14 +8,16 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+import kernelkeep as kk
 from kernelkeep.devices.cuda import registered
 from kernelkeep.devices.cuda.context import Discarded
 from kernelkeep.devices.cuda.registered import RegisteredArrays
+from kernelkeep.devices.cuda.resident_blocks import CudaResidentBlocks
 
 ITEMS = 1 << 18  # of four bytes: the least that is page-locked
 SUCCESS, ALREADY = object(), object()
@@ -38,6 +40,15 @@ class Driver:
     def cuMemHostUnregister(self, address: int) -> tuple[object]:
         del self.locked[address]
         return (SUCCESS,)
+
+
+class DriverOfJournals(Driver):
+    """As well for memory of mapped files."""
+
+    CU_MEMHOSTREGISTER_DEVICEMAP = 2
+
+    def cuMemHostGetFlags(self, address: int) -> tuple[object, int]:
+        return (SUCCESS if address in self.locked else None, 0)
 
 
 @pytest.fixture
@@ -152,6 +163,72 @@ def test_nothing_stays_page_locked_over_a_fork(arrays: RegisteredArrays, driver:
     assert not ask(arrays, host, 1)
     assert ask(arrays, host)
     assert list(driver.locked) == [host.ctypes.data]
+
+
+def test_an_array_whose_page_locking_is_interrupted_is_not_page_locked(
+    arrays: RegisteredArrays, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register, host = driver.cuMemHostRegister, np.zeros(ITEMS, "f4")
+
+    def interrupted(*arguments: int) -> tuple[object]:
+        register(*arguments)
+        raise KeyboardInterrupt
+
+    assert not ask(arrays, host, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "cuMemHostRegister", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ask(arrays, host, 1)
+    arrays._device.discarded.clear()  # as the next allocation does
+    assert not driver.locked and not arrays._bytes and not arrays._device.discarded.under_way
+    assert ask(arrays, host, 1)
+    assert list(driver.locked) == [host.ctypes.data]
+
+
+def test_an_interruption_gives_back_nothing_that_somebody_else_has_page_locked(
+    arrays: RegisteredArrays, driver: Driver
+) -> None:
+    class Interrupted(contextlib.nullcontext[None]):
+        def __exit__(self, *exc: object) -> None:
+            raise KeyboardInterrupt
+
+    host, device = np.zeros(ITEMS, "f4"), arrays._device
+    assert not ask(arrays, host, 2)
+    driver.locked[host.ctypes.data] = host.nbytes
+    whole, device.current = device.current, Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        ask(arrays, host, 1)
+    device.current = whole
+    device.discarded.clear()
+    assert list(driver.locked) == [host.ctypes.data]
+    assert not ask(arrays, host) and not arrays._bytes
+    driver.locked.clear()
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["interrupted", "refused"])
+def test_a_journal_that_the_device_got_access_to_is_given_back(is_refused: bool) -> None:
+    """Also where Ctrl-C comes right after the driver's call."""
+
+    class Driver(DriverOfJournals):
+        def cuMemHostRegister(self, address: int, nbytes: int, flags: int) -> tuple[object]:
+            if not is_refused:
+                super().cuMemHostRegister(address, nbytes, flags)
+                raise KeyboardInterrupt
+            raise kk.DeviceError("no")  # as the device's `call` does
+
+    driver, memory = Driver(), np.zeros(4096, "u1")
+    device: Any = SimpleNamespace(
+        driver=driver, current=contextlib.nullcontext(), discarded=Discarded(), success=SUCCESS, lost=False,
+        call=lambda function, *args, doing: function(*args),
+    )  # fmt: skip
+    place = CudaResidentBlocks.__new__(CudaResidentBlocks)
+    place._device, place._queue, place._registered = device, cast(Any, SimpleNamespace(close=lambda: None)), []
+    with pytest.raises(kk.DeviceError if is_refused else KeyboardInterrupt):
+        place.map_memory(memory)
+    place.close()
+    assert device.discarded.waiting == (0 if is_refused else 1)
+    device.discarded.clear()
+    assert not driver.locked
 
 
 def test_nothing_is_page_locked_beside_a_kernel_that_never_exits(arrays: RegisteredArrays, driver: Driver) -> None:

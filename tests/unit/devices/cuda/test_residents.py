@@ -174,6 +174,143 @@ def test_a_grid_that_cannot_be_launched_again_fails_neither_the_others_nor_who_l
     assert first.runs
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _once(call: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
+    """As `call`, but Ctrl-C comes at the first call, before it or right after."""
+    left = [1]
+
+    def interrupted(*args: Any) -> Any:
+        if not left:
+            return call(*args)
+        left.clear()
+        if after:
+            call(*args)
+        raise KeyboardInterrupt
+
+    return interrupted
+
+
+def test_an_interruption_after_the_grids_were_suspended_launches_them_again(
+    residents: Residents, notes: list[str]
+) -> None:
+    grids = [_Grid("a", notes), _Grid("b", notes)]
+    for grid in grids:
+        residents.add(grid)
+    residents.discarded.add(_interrupt)
+    with pytest.raises(KeyboardInterrupt), residents.out_of_the_way():
+        pytest.fail("the block must not run")
+    assert [grid.runs for grid in grids] == [True, True]
+    assert residents.discarded.held and not residents.discarded.under_way
+    with residents.out_of_the_way():
+        assert [grid.runs for grid in grids] == [False, False]
+    assert [grid.runs for grid in grids] == [True, True]
+
+
+@pytest.mark.parametrize("call", ["suspend", "resume"])
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_interruption_while_a_grid_is_suspended_or_launched_leaves_none_away(
+    residents: Residents, notes: list[str], monkeypatch: pytest.MonkeyPatch, call: str, name: str, after: bool
+) -> None:
+    grids = [_Grid("a", notes), _Grid("b", notes)]
+    for grid in grids:
+        residents.add(grid)
+    (one,) = [grid for grid in grids if grid.name == name]
+    monkeypatch.setattr(one, call, _once(getattr(one, call), after=after))
+    with pytest.raises(KeyboardInterrupt), residents.out_of_the_way():
+        pass
+    assert [grid.runs for grid in grids] == [True, True]
+    assert residents.discarded.held
+    with residents.out_of_the_way():
+        assert [grid.runs for grid in grids] == [False, False]
+
+
+def test_an_interruption_comes_before_the_error_of_another_grid(
+    residents: Residents, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    residents.add(second)
+    monkeypatch.setattr(second, "resume", _once(second.resume))
+    first.refuses_to_start = True
+    with pytest.raises(KeyboardInterrupt), residents.out_of_the_way():
+        pass
+    assert (first.runs, second.runs) == (False, True)
+
+
+def test_an_interruption_while_a_launch_waits_for_a_free_is_raised_after_it(
+    residents: Residents, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, discarded = _Grid("a", notes), residents.discarded
+    residents.add(grid)
+
+    def free() -> None:
+        discarded.end()
+        raise KeyboardInterrupt
+
+    naps = [free, _interrupt]  # the last one first
+    monkeypatch.setattr(time, "sleep", lambda seconds: naps.pop()())
+    with pytest.raises(KeyboardInterrupt), residents.out_of_the_way():
+        assert discarded.begin()
+    assert naps == [] and grid.runs and discarded.held
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("end", [False, True], ids=["begins", "ends"])
+def test_an_interruption_at_the_lock_of_a_block_leaves_no_grid_away(
+    residents: Residents, notes: list[str], after: bool, end: bool
+) -> None:
+    class After:
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *exc: object) -> None:
+            residents._turn = lock
+            lock.release()
+            raise KeyboardInterrupt
+
+    class Before:
+        def __enter__(self) -> None:
+            residents._turn = lock
+            raise KeyboardInterrupt
+
+        def __exit__(self, *exc: object) -> None:
+            pytest.fail("it was not entered")
+
+    grid, lock = _Grid("a", notes), residents._turn
+    residents.add(grid)
+    interrupting: Any = After() if after else Before()
+
+    def load() -> None:
+        if not end:
+            residents._turn = interrupting
+        with residents.out_of_the_way():
+            assert end, "the block must not run"
+            residents._turn = interrupting
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert grid.runs and residents.discarded.held
+    with residents.out_of_the_way():
+        assert not grid.runs
+    assert grid.runs
+
+
+def test_a_grid_whose_addition_is_interrupted_is_not_registered(
+    residents: Residents, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = _Grid("a", notes), _Grid("b", notes)
+    residents.add(first)
+    monkeypatch.setattr(second, "resume", _once(second.resume))
+    with pytest.raises(KeyboardInterrupt):
+        residents.add(second)
+    assert residents.grids == [first]
+    assert (first.runs, second.runs) == (True, False)
+
+
 def test_a_grid_added_in_a_block_starts_at_its_end(residents: Residents, notes: list[str]) -> None:
     with residents.out_of_the_way():
         residents.add(_Grid("a", notes))
