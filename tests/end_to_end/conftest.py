@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,8 +59,11 @@ def run_here(
     """Runs a command line in this process, for tests of many: starting Python takes longer than most commands."""
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def run_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def run_here(*arguments: str | Path, typed: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         words = [str(one) for one in arguments]
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
         code = main(words)
         return subprocess.CompletedProcess(words, code, *capsys.readouterr())
 
