@@ -94,7 +94,9 @@ class SampleTests(StrategyPart):
     ) -> None:
         """Also where the state was downloaded while the next iterations ran."""
         program = SCRAMBLE.program(SCRAMBLE.size)
-        end = 3000 if device.info.is_gpu else 1000  # a CPU needs longer for an iteration, and NumPy as long for the reference
+        end = (
+            3000 if device.info.is_gpu else 1000
+        )  # a CPU needs longer for an iteration, and NumPy as long for the reference
         before_the_end = 0
         for strategy in self.strategies(device):
             path = tmp_path / f"{strategy}.kkpt"
