@@ -379,7 +379,8 @@ class KernelTests:
     def test_every_variant_is_correct_and_writes_only_its_output(
         self, device: kk.Device, cache: kk.ProgramCache
     ) -> None:
-        """A sample of each space, another one on each backend: verified at ragged sizes too, with guards behind every array, and run by name."""
+        """A sample of each space, another one on each backend: verified at ragged sizes too, with guards behind every array, and
+        run by name."""
         count = 12 if device.info.is_gpu else 5
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
         problem = {"m": 70, "n": 90, "k": 52}
