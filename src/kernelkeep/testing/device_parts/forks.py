@@ -51,15 +51,14 @@ _AFTER = (
     + """
 kk.list_devices(cache_dir=folder)  # loads every driver: a child may use one that was not loaded
 device = kk.open_device(spec, cache_dir=folder)
-GROUPS = 16 if device.info.is_interpreter else 1 << 10  # a launch takes a while
 cache = kk.ProgramCache(device, folder)
 source = KERNEL.source(device)
 lease = cache.get(source)
 binary = device.compile(source)
 kernel = lease.kernel()
-y, mine = device.array(np.zeros(64 * GROUPS, "f4")), device.array(np.zeros(64 * GROUPS, "f4"))
-kernel.launch(GROUPS, (y,))
-prepared = kernel.prepare(GROUPS, (y,))
+y, mine = device.array(np.zeros(1 << 16, "f4")), device.array(np.zeros(1 << 16, "f4"))
+kernel.launch(1 << 10, (y,))
+prepared = kernel.prepare(1 << 10, (y,))
 graph = kk.Graph(device)
 for _ in range(4):
     graph.add(prepared)
@@ -72,7 +71,7 @@ job = kk.Job(cache, KERNEL, grid=1, outputs={"y": (64, "f4")})
 executor.submit(job).result(60)
 
 uses = [
-    lambda: kernel.launch(GROUPS, (y,)), lambda: lease.kernel().launch(1, (y,)), prepared, lambda: prepared.update(0, mine),
+    lambda: kernel.launch(1 << 10, (y,)), lambda: lease.kernel().launch(1, (y,)), prepared, lambda: prepared.update(0, mine),
     lambda: kernel.prepare(1, (y,)), graph.launch, copies.launch, lambda: kk.Graph(device), y.numpy,
     lambda: y.copy_from(mine), lambda: device.array([1.0]), lambda: device.empty(4), device.synchronize, device.fence,
     device.timer, device.queue, fence.wait, lambda: fence.wait(0.1), lambda: timer.__enter__(), device.memory_info,
@@ -121,9 +120,9 @@ assert through_multiprocessing() == 0
 stop = threading.Event()
 
 def busy():
-    other = device.array(np.zeros(64 * GROUPS, "f4"))
+    other = device.array(np.zeros(1 << 16, "f4"))
     while not stop.is_set():
-        kernel.launch(GROUPS, (other,))
+        kernel.launch(1 << 10, (other,))
         prepared(); graph.launch()
         device.array(np.ones(1000, "f4"))
         cache.get(source).release()
@@ -144,7 +143,7 @@ finally:
 
 # The parent is as it was.
 before = y.numpy()
-kernel.launch(GROUPS, (y,)); graph.launch()
+kernel.launch(1 << 10, (y,)); graph.launch()
 assert (y.numpy() == before + 15).all()
 counted = cache.stats()
 assert counted.compiles == 1
