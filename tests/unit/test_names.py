@@ -116,7 +116,7 @@ def _of_self(node: ast.Attribute) -> bool:
 
 def test_no_module_uses_private_names_of_another() -> None:
     """What crosses a module has a documented name without an underscore."""
-    found = []
+    found: list[str] = []
     for path in MODULES:
         where = path.relative_to(PACKAGE)
         found += private_uses(path.read_text(encoding="utf-8"), str(where))
