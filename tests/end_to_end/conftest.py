@@ -39,15 +39,15 @@ def opencl_device() -> str:
 
 @pytest.fixture
 def devices_for(opencl_device: str) -> Callable[[int], list[str]]:
-    """For each of many scripts, by its number, the devices to run it on: OpenCL, every GPU, and of every second script the other
-    drivers in turn. What they can do is for the conformance tests to prove."""
+    """For each of many scripts, by its number, the devices to run it on: every GPU, and OpenCL or, for every second script, the
+    other drivers in turn. What they can do is for the conformance tests to prove."""
     found = [info for info in kk.list_devices() if not info.is_interpreter and info.spec != opencl_device]
     gpus = [info.spec for info in found if info.is_gpu]
     others = [info.spec for info in found if not info.is_gpu]
 
     def devices_for(number: int) -> list[str]:
-        in_turn = [] if number % 2 or not others else [others[number // 2 % len(others)]]
-        return [opencl_device, *gpus, *in_turn]
+        first = opencl_device if number % 2 or not others else others[number // 2 % len(others)]
+        return [first, *gpus]
 
     return devices_for
 
