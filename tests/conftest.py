@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -83,6 +84,12 @@ def start_or_skip(name: str, start: Callable[[], S]) -> S:
         return start()
     except NotInstalled as missing:
         skip_backend(name, str(missing))
+
+
+def pytest_collection_finish() -> None:
+    """Python's collector does not look again and again at what stays to the end: thousands of tests and their modules."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,6 @@
 import tempfile
 import time
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import kernelkeep as kk
@@ -40,6 +39,8 @@ smooth = kk.Tuned(
 )
 
 if __name__ == "__main__":  # workers import this file
+    import matplotlib.pyplot as plt  # takes a second, and workers do not draw
+
     warmed = fleet.warm(SERIES, workers=2)
     print(warmed)
     problems = [{"n": 100_000}, {"n": 1_000_000}]

@@ -39,15 +39,19 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 class TestDevice(ErrorTests, LifeTests, ForkTests, LaunchTests, AtomicTests, ProgramTests):
     backend = "fake"
+    interprets = True
 
 
 class TestDispatch(DispatchTests):
     backend = "fake"
+    interprets = True
 
 
 class TestCache(CacheTests):
     backend = "fake"
+    interprets = True
 
 
 class TestExecutor(FailureTests, MapTests, PipelineLifeTests, PipelineTests):
     backend = "fake"
+    interprets = True

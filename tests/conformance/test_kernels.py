@@ -27,7 +27,7 @@ Host = np.ndarray[Any, Any]
 
 # One test method serves several classes, and each example may have to compile.
 FUZZ = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
 )
 SIZES = st.one_of(st.sampled_from([1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129]), st.integers(1, 150))
 # (r, s), (stride_y, stride_x): they are compiled in, so each is a program of its own.
@@ -379,12 +379,13 @@ class KernelTests:
     def test_every_variant_is_correct_and_writes_only_its_output(
         self, device: kk.Device, cache: kk.ProgramCache
     ) -> None:
-        """A sample of each space: verified at ragged sizes too, with guards behind every array, and run by name."""
-        count = 12 if device.info.is_gpu else 8
+        """A sample of each space, another one on each backend: verified at ragged sizes too, with guards behind every array, and
+        run by name."""
+        count = 12 if device.info.is_gpu else 5
         a, b = numbers(1, 70, 52), numbers(2, 52, 90)
         problem = {"m": 70, "n": 90, "k": 52}
         for kind in dict.fromkeys((*GEMM.kinds_on(device), "sliced", *float32_kinds(device, problem))):
-            tried = count if kind == template_kind(device) else 4
+            tried = count if kind == template_kind(device) else count // 2
             for _ in self.pinned(cache, GEMM.tuned(kind, device.capabilities.shared_bytes), problem, tried):
                 check_gemm(gemm(cache, a, b), a, b)
         x, w = numbers(1, 2, 10, 23, 37), numbers(2, 20, 10, 3, 3)
@@ -399,7 +400,7 @@ class KernelTests:
         device, values = cache.device, tuned.definition.template.values(problem)
         variants = tuned.definition.space.variants(values)
         cases = [tuned.definition.case(device, one) for one in tuned.definition.problems_to_check(problem)]
-        for variant in random.Random(0).sample(variants, min(count, len(variants))):
+        for variant in random.Random(device.backend).sample(variants, min(count, len(variants))):
             launches, tried = tuned.definition.trials(device, variant, cases)
             assert len(tried) == 2
             runs = [

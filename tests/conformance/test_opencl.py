@@ -106,8 +106,8 @@ print((out == (3 * host) % 64).all(), device.platform.version)
 
 class TestOpenCL(DeviceTests):
     backend = "opencl"
-    leak_rounds, leak_warm_up = 200, 60  # PoCL links each program with a process of its own
-    leak_bound_bytes = 5 << 20
+    leak_rounds, leak_warm_up = 100, 40  # PoCL links each program with a process of its own
+    leak_bound_bytes = 5 << 19
 
     @pytest.mark.parametrize(
         ("before", "parameter"),
@@ -157,14 +157,15 @@ def no_linker(tmp_path: Path, cold: dict[str, str]) -> dict[str, str]:
     return {**cold, "PATH": os.fspath(tmp_path / "bin")}
 
 
-@pytest.fixture
-def images(pocl: kk.Device, tmp_path: Path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def images(pocl: kk.Device, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A stencil's image before its first launch and after it, in files."""
+    folder = tmp_path_factory.mktemp("images")
     # PoCL reads a binary back from its own cache folder, so this process needs one: empty, and switched on.
-    empty = {"POCL_KERNEL_CACHE": "1", "POCL_CACHE_DIR": str(tmp_path / "made")}
-    said = run_python(MAKE, pocl.spec, tmp_path, environment=empty).stdout.split()
+    empty = {"POCL_KERNEL_CACHE": "1", "POCL_CACHE_DIR": str(folder / "made")}
+    said = run_python(MAKE, pocl.spec, folder, environment=empty).stdout.split()
     assert said == ["0", "1", "1"], "the first launch ripens the program, the second of its kind does not"
-    return tmp_path / "unripe.image", tmp_path / "ripe.image"
+    return folder / "unripe.image", folder / "ripe.image"
 
 
 def test_a_launch_ripens_the_binary(images: tuple[Path, Path]) -> None:

@@ -67,7 +67,7 @@ class TestFromOneBackendToAnother:
         program = sample.program(sample.size)
         first, second = both
         dice = random.Random(f"{pair} {name}")
-        for number in range(4):
+        for number in range(2):
             path = tmp_path / f"{number}.kkpt"
             middle = dice.randrange(1, sample.iterations or 4)
             strategies = [dice.choice(StrategyPart.strategies(cache.device)) for cache in both]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,15 +39,15 @@ def opencl_device() -> str:
 
 @pytest.fixture
 def devices_for(opencl_device: str) -> Callable[[int], list[str]]:
-    """For each of many scripts, by its number, the devices to run it on: OpenCL, every GPU, and of every second script the other
-    drivers in turn. What they can do is for the conformance tests to prove."""
+    """For each of many scripts, by its number, the devices to run it on: every GPU, and OpenCL or, for every second script, the
+    other drivers in turn. What they can do is for the conformance tests to prove."""
     found = [info for info in kk.list_devices() if not info.is_interpreter and info.spec != opencl_device]
     gpus = [info.spec for info in found if info.is_gpu]
     others = [info.spec for info in found if not info.is_gpu]
 
     def devices_for(number: int) -> list[str]:
-        in_turn = [] if number % 2 or not others else [others[number // 2 % len(others)]]
-        return [opencl_device, *gpus, *in_turn]
+        first = opencl_device if number % 2 or not others else others[number // 2 % len(others)]
+        return [first, *gpus]
 
     return devices_for
 
@@ -58,8 +59,11 @@ def run_here(
     """Runs a command line in this process, for tests of many: starting Python takes longer than most commands."""
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def run_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def run_here(*arguments: str | Path, typed: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         words = [str(one) for one in arguments]
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
         code = main(words)
         return subprocess.CompletedProcess(words, code, *capsys.readouterr())
 

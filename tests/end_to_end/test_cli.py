@@ -67,8 +67,8 @@ def test_wrong_use_names_the_help_of_the_command(run_here: Command) -> None:
     assert "`kernelkeep --help`" in one_sentence(run_here("dance"))
 
 
-def test_no_command_shows_the_help_and_is_wrong_use() -> None:
-    done = kernelkeep()
+def test_no_command_shows_the_help_and_is_wrong_use(run_here: Command) -> None:
+    done = run_here()
     assert done.returncode == 2
     assert "Usage" in done.stdout
 
@@ -90,28 +90,28 @@ def test_a_malformed_device_is_wrong_use(run_here: Command, command: str) -> Non
 
 
 @pytest.mark.parametrize("command", ["devices", "demo"])
-def test_a_device_that_is_not_here_is_1(opencl_device: str, command: str) -> None:
-    done = kernelkeep(command, "--device", "opencl:99")
+def test_a_device_that_is_not_here_is_1(run_here: Command, opencl_device: str, command: str) -> None:
+    done = run_here(command, "--device", "opencl:99")
     assert done.returncode == 1
     assert "opencl:99" in one_sentence(done)
 
 
-def test_devices_as_a_table(opencl_device: str) -> None:
-    done = kernelkeep("devices")
+def test_devices_as_a_table(run_here: Command, opencl_device: str) -> None:
+    done = run_here("devices")
     assert done.returncode == 0, done.stderr
     assert opencl_device in done.stdout
 
 
-def test_devices_as_json(opencl_device: str) -> None:
-    done = kernelkeep("devices", "--json", "--device", "opencl")
+def test_devices_as_json(run_here: Command, opencl_device: str) -> None:
+    done = run_here("devices", "--json", "--device", "opencl")
     assert done.returncode == 0, done.stderr
     listed = fields(done.stdout)
     assert opencl_device in [info["spec"] for info in listed]
     assert {"spec", "backend", "name", "vendor", "driver", "is_gpu", "memory_bytes"} <= set(listed[0])
 
 
-def test_doctor_looks_at_every_backend(opencl_device: str) -> None:
-    done = kernelkeep("doctor", "--json")
+def test_doctor_looks_at_every_backend(run_here: Command, opencl_device: str) -> None:
+    done = run_here("doctor", "--json")
     assert done.returncode == 0, done.stderr
     found = {health["backend"]: health for health in fields(done.stdout)}
     assert set(found) == {"cuda", "opencl", "opengl", "webgpu", "hip", "reference"}
@@ -124,22 +124,22 @@ def test_doctor_looks_at_every_backend(opencl_device: str) -> None:
         assert all(c["ok"] or c["fix"] or c["what"].endswith("runs a kernel") for c in health["checks"])
 
 
-def test_doctor_as_text(opencl_device: str) -> None:
-    done = kernelkeep("doctor", "--device", opencl_device)
+def test_doctor_as_text(run_here: Command, opencl_device: str) -> None:
+    done = run_here("doctor", "--device", opencl_device)
     assert done.returncode == 0, done.stderr
     assert "opencl: usable" in done.stdout
 
 
-def test_doctor_says_when_the_linker_is_missing(opencl_device: str, tmp_path: Path) -> None:
-    if "Portable" not in kernelkeep("devices", "--device", opencl_device).stdout:
+def test_doctor_says_when_the_linker_is_missing(run_here: Command, opencl_device: str, tmp_path: Path) -> None:
+    if "Portable" not in run_here("devices", "--device", opencl_device).stdout:
         pytest.skip("only PoCL needs a linker")
     done = kernelkeep("doctor", "--device", opencl_device, PATH=str(tmp_path))
     assert done.returncode == 1
     assert "apt-get install gcc libc6-dev" in done.stdout
 
 
-def test_demo_as_a_table(any_device: str, tmp_path: Path) -> None:
-    done = kernelkeep("demo", "--device", any_device, "--cache-dir", str(tmp_path))
+def test_demo_as_a_table(run_here: Command, any_device: str, tmp_path: Path) -> None:
+    done = run_here("demo", "--device", any_device, "--cache-dir", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     for word in ("saxpy", "stencil", "cold", "warm", "speed-up"):
         assert word in done.stdout
@@ -166,8 +166,8 @@ def test_demo_as_json_on_every_device(opencl_device: str, tmp_path: Path) -> Non
             assert (warm["from_disk"], warm["speed_up"] > 1) == (8, True)
 
 
-def test_demo_that_cannot_run_is_1_and_says_why(opencl_device: str, tmp_path: Path) -> None:
-    if "Portable" not in kernelkeep("devices", "--device", opencl_device).stdout:
+def test_demo_that_cannot_run_is_1_and_says_why(run_here: Command, opencl_device: str, tmp_path: Path) -> None:
+    if "Portable" not in run_here("devices", "--device", opencl_device).stdout:
         pytest.skip("only PoCL needs a linker")
     done = kernelkeep("demo", "--device", opencl_device, PATH=str(tmp_path))
     assert done.returncode == 1
@@ -197,13 +197,13 @@ def test_trace_demo_as_text_writes_where_it_is_run(any_device: str, tmp_path: Pa
     assert fields((tmp_path / "kernelkeep-trace.json").read_text())["traceEvents"]
 
 
-def test_trace_demo_as_json_on_every_device(opencl_device: str, tmp_path: Path) -> None:
+def test_trace_demo_as_json_on_every_device(run_here: Command, opencl_device: str, tmp_path: Path) -> None:
     for info in kk.list_devices():
         if info.is_interpreter:
             continue
         trace = tmp_path / f"{info.backend}{info.index}.json"
         arguments = ("--json", "--device", info.spec, "--out", str(trace), "--cache-dir", str(tmp_path / "cache"))
-        done = kernelkeep("trace", "demo", *arguments)
+        done = run_here("trace", "demo", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         result = fields(done.stdout)
         assert (result["ok"], result["device"], result["trace"]) == (True, info.spec, str(trace))
@@ -216,8 +216,8 @@ def test_trace_demo_as_json_on_every_device(opencl_device: str, tmp_path: Path) 
         assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
 
 
-def test_trace_without_more_shows_the_help_and_is_wrong_use() -> None:
-    done = kernelkeep("trace")
+def test_trace_without_more_shows_the_help_and_is_wrong_use(run_here: Command) -> None:
+    done = run_here("trace")
     assert done.returncode == 2
     assert "demo" in done.stdout
 
@@ -232,15 +232,15 @@ def test_wrong_use_of_trace_is_one_sentence_and_2(run_here: Command, arguments: 
     one_sentence(done)
 
 
-def test_trace_demo_says_where_it_cannot_write(opencl_device: str, tmp_path: Path) -> None:
+def test_trace_demo_says_where_it_cannot_write(run_here: Command, opencl_device: str, tmp_path: Path) -> None:
     for out in (tmp_path, tmp_path / "none" / "trace.json"):
-        done = kernelkeep("trace", "demo", "--device", opencl_device, "--out", str(out))
+        done = run_here("trace", "demo", "--device", opencl_device, "--out", str(out))
         assert done.returncode == 2
         assert str(out if out == tmp_path else out.parent) in one_sentence(done)
 
 
-def test_trace_demo_on_a_device_that_is_not_here_is_1(opencl_device: str) -> None:
-    done = kernelkeep("trace", "demo", "--device", "opencl:99")
+def test_trace_demo_on_a_device_that_is_not_here_is_1(run_here: Command, opencl_device: str) -> None:
+    done = run_here("trace", "demo", "--device", "opencl:99")
     assert done.returncode == 1
     assert "opencl:99" in one_sentence(done)
 

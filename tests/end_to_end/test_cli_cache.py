@@ -26,10 +26,10 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 OFFLINE = ("ls", "stats", "verify", "prune", "clear")
 
 
-def kernelkeep(*arguments: str | Path, typed: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def kernelkeep(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernelkeep", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": SOURCES, "NO_COLOR": "1", **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, input=typed)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
 
 
 def fields(done: subprocess.CompletedProcess[str]) -> Any:
@@ -156,8 +156,8 @@ def test_clear_leaves_folders_that_are_not_the_cache_s(run_here: Command, tmp_pa
 # --- looking
 
 
-def test_ls(warmed: Path) -> None:
-    done = kernelkeep("ls", "--cache-dir", warmed / "cache")
+def test_ls(run_here: Command, warmed: Path) -> None:
+    done = run_here("ls", "--cache-dir", warmed / "cache")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("scale") >= 2
     assert "2 programs" in done.stdout
@@ -166,8 +166,10 @@ def test_ls(warmed: Path) -> None:
 
 @pytest.mark.parametrize("columns", [120, 80, 60])
 @pytest.mark.parametrize("command", ["ls", "stats"])
-def test_a_piped_table_follows_the_columns_asked_for(warmed: Path, command: str, columns: int) -> None:
-    done = kernelkeep(command, "--cache-dir", warmed / "cache", COLUMNS=str(columns))
+def test_a_piped_table_follows_the_columns_asked_for(
+    run_here: Command, warmed: Path, command: str, columns: int
+) -> None:
+    done = run_here(command, "--cache-dir", warmed / "cache", COLUMNS=str(columns))
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if str(warmed) not in line]  # a path is never torn apart
     assert any(set(line) == {"─"} for line in lines)
@@ -197,13 +199,13 @@ def test_no_device_and_no_gpu_library_is_needed(
     assert fields(kernelkeep(command, *extra, "--json", "--cache-dir", copy, **without_gpu_libraries))
 
 
-def test_device_restricts_to_its_folder(warmed: Path, opencl_device: str, copy: Path) -> None:
+def test_device_restricts_to_its_folder(run_here: Command, warmed: Path, opencl_device: str, copy: Path) -> None:
     (own,) = (path.parent for path in copy.glob("*/manifest.json"))
     own.rename(copy / "another-gpu")
-    assert len(fields(kernelkeep("ls", "--json", "--cache-dir", copy))["entries"]) == 2
-    done = kernelkeep("ls", "--json", "--device", opencl_device, "--cache-dir", copy)
+    assert len(fields(run_here("ls", "--json", "--cache-dir", copy))["entries"]) == 2
+    done = run_here("ls", "--json", "--device", opencl_device, "--cache-dir", copy)
     assert (done.returncode, fields(done)["entries"]) == (0, [])
-    done = kernelkeep("clear", "--yes", "--device", opencl_device, "--cache-dir", copy)
+    done = run_here("clear", "--yes", "--device", opencl_device, "--cache-dir", copy)
     assert done.returncode == 0
     assert len(entries(copy)) == 2
 
@@ -219,19 +221,19 @@ def test_show_by_name_and_by_key(run_here: Command, warmed: Path) -> None:
     assert fields(one)["entries"] == found[:1]
 
 
-def test_show_of_an_unknown_name_is_1(warmed: Path) -> None:
-    done = kernelkeep("show", "scal", "--cache-dir", warmed / "cache")
+def test_show_of_an_unknown_name_is_1(run_here: Command, warmed: Path) -> None:
+    done = run_here("show", "scal", "--cache-dir", warmed / "cache")
     assert done.returncode == 1 and "(did you mean scale?); `kernelkeep ls` lists what is kept" in done.stderr
-    done = kernelkeep("show", "../../etc/passwd", "--cache-dir", warmed / "cache")
+    done = run_here("show", "../../etc/passwd", "--cache-dir", warmed / "cache")
     assert done.returncode == 1
     assert "etc/passwd" in one_sentence(done)
 
 
-def test_stats(warmed: Path) -> None:
-    done = kernelkeep("stats", "--cache-dir", warmed / "cache")
+def test_stats(run_here: Command, warmed: Path) -> None:
+    done = run_here("stats", "--cache-dir", warmed / "cache")
     assert done.returncode == 0, done.stderr
     assert "hit rate" in done.stdout
-    found = fields(kernelkeep("stats", "--json", "--cache-dir", warmed / "cache"))
+    found = fields(run_here("stats", "--json", "--cache-dir", warmed / "cache"))
     assert found["lifetime"]["compiles"] == 2
     assert found["lifetime"]["misses"] == 2
     folder = only_device(found)
@@ -242,56 +244,60 @@ def test_stats(warmed: Path) -> None:
 # --- explain and warm
 
 
-def test_explain_hits_and_misses(warmed: Path, opencl_device: str) -> None:
+def test_explain_hits_and_misses(run_here: Command, warmed: Path, opencl_device: str) -> None:
     where = ("--device", opencl_device, "--cache-dir", warmed / "cache")
-    hit = kernelkeep("explain", warmed / "scale.cl", "-DFACTOR=3", *where)
+    hit = run_here("explain", warmed / "scale.cl", "-DFACTOR=3", *where)
     assert hit.returncode == 0, hit.stderr
     assert "found on disk" in hit.stdout
-    miss = kernelkeep("explain", warmed / "scale.cl", "-D", "FACTOR=4", *where, "--json")
+    miss = run_here("explain", warmed / "scale.cl", "-D", "FACTOR=4", *where, "--json")
     assert miss.returncode == 0, miss.stderr
     explanation = fields(miss)["explanation"]
     assert explanation["found"] is None
     assert [(d["field"], d["asked"]) for d in explanation["differences"]] == [("define FACTOR", "4")]
 
 
-def test_explain_names_an_option_and_a_header(warmed: Path, opencl_device: str, tmp_path: Path) -> None:
+def test_explain_names_an_option_and_a_header(
+    run_here: Command, warmed: Path, opencl_device: str, tmp_path: Path
+) -> None:
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "factor.h").write_text("#define FACTOR 5\n")
     (tmp_path / "scale.cl").write_text('#include "factor.h"\n' + SCALE)
     where = ("--device", opencl_device, "--cache-dir", tmp_path / "cache")
-    done = kernelkeep(
+    done = run_here(
         "explain", tmp_path / "scale.cl", "-I", tmp_path / "include", "--option=-cl-mad-enable", *where, "--json"
     )
     assert done.returncode == 0, done.stderr
     labels = fields(done)["explanation"]["fields"]
     assert "header factor.h" in labels
     assert "-cl-mad-enable" in labels.values()
-    missing = kernelkeep("explain", tmp_path / "scale.cl", *where)
+    missing = run_here("explain", tmp_path / "scale.cl", *where)
     assert missing.returncode == 1
     assert "factor.h" in one_sentence(missing)
 
 
-def test_a_source_of_another_language_is_wrong_use(opencl_device: str, tmp_path: Path) -> None:
+def test_a_source_of_another_language_is_wrong_use(run_here: Command, opencl_device: str, tmp_path: Path) -> None:
     (tmp_path / "fill.comp").write_text("#version 430\nvoid main() {}\n")
-    done = kernelkeep("explain", tmp_path / "fill.comp", "--device", opencl_device, "--cache-dir", tmp_path / "cache")
+    done = run_here("explain", tmp_path / "fill.comp", "--device", opencl_device, "--cache-dir", tmp_path / "cache")
     assert done.returncode == 2
     assert "glsl" in one_sentence(done)
 
 
-def test_warm_finds_what_is_there(warmed: Path, opencl_device: str, copy: Path) -> None:
-    done = kernelkeep(
+def test_warm_finds_what_is_there(run_here: Command, warmed: Path, opencl_device: str, copy: Path) -> None:
+    done = run_here(
         "warm", warmed / "scale.cl", "-D", "FACTOR=2", "--json", "--device", opencl_device, "--cache-dir", copy
     )
     (report,) = fields(done)
     assert (done.returncode, report["ok"], report["disk"], report["compiled"]) == (0, True, 1, 0)
-    assert fields(kernelkeep("stats", "--json", "--cache-dir", copy))["lifetime"]["hits_disk"] == 1
+    assert fields(run_here("stats", "--json", "--cache-dir", copy))["lifetime"]["hits_disk"] == 1
 
 
-def test_warm_that_fails_is_1_names_the_line_and_keeps_the_rest(opencl_device: str, tmp_path: Path) -> None:
+def test_warm_that_fails_is_1_names_the_line_and_keeps_the_rest(
+    run_here: Command, opencl_device: str, tmp_path: Path
+) -> None:
     (tmp_path / "good.cl").write_text(SCALE)
     (tmp_path / "bad.cl").write_text("__kernel void bad(__global float* x) {\n  x[0] = nonsense;\n}\n")
     where = ("--device", opencl_device, "--cache-dir", tmp_path / "cache")
-    done = kernelkeep("warm", tmp_path / "good.cl", tmp_path / "bad.cl", *where)
+    done = run_here("warm", tmp_path / "good.cl", tmp_path / "bad.cl", *where)
     assert done.returncode == 1
     assert done.stdout.splitlines()[0].endswith("1 compiled, 1 failed")
     # PoCL's compiler writes to stderr too.
@@ -300,7 +306,7 @@ def test_warm_that_fails_is_1_names_the_line_and_keeps_the_rest(opencl_device: s
     assert said.endswith(": x[0] = nonsense;")
     assert "Traceback" not in done.stderr
     assert [path.name.split("-")[0] for path in entries(tmp_path / "cache")] == ["good"]
-    again = kernelkeep("warm", tmp_path / "bad.cl", *where, "--json")
+    again = run_here("warm", tmp_path / "bad.cl", *where, "--json")
     assert again.returncode == 1
     (failure,) = fields(again)[0]["failed"]
     assert (failure["name"], failure["line"]) == ("bad", 2)
@@ -365,9 +371,9 @@ def test_a_damaged_manifest_and_statistics_break_nothing(
             done = run_here(command, "--cache-dir", copy)
             assert done.returncode == 0, (command, text, done.stderr)
     manifest.write_text("{")
-    done = kernelkeep("warm", warmed / "scale.cl", "-DFACTOR=2", "--device", opencl_device, "--cache-dir", copy)
+    done = run_here("warm", warmed / "scale.cl", "-DFACTOR=2", "--device", opencl_device, "--cache-dir", copy)
     assert (done.returncode, "1 from disk" in done.stdout) == (0, True), done.stderr
-    folder = only_device(fields(kernelkeep("stats", "--json", "--cache-dir", copy)))
+    folder = only_device(fields(run_here("stats", "--json", "--cache-dir", copy)))
     assert folder["entries"] == 2, "a lost manifest is counted again"
 
 
@@ -405,22 +411,22 @@ def test_prune_by_age(run_here: Command, copy: Path) -> None:
     assert entries(copy) == [young]
 
 
-def test_prune_gone_keeps_what_is_here(copy: Path, opencl_device: str) -> None:
+def test_prune_gone_keeps_what_is_here(run_here: Command, copy: Path, opencl_device: str) -> None:
     (own,) = (path.parent for path in copy.glob("*/manifest.json"))
     subprocess.run(["cp", "-a", own, copy / "opencl_an-old-driver"], check=True)
-    done = kernelkeep("prune", "--gone", "--json", "--cache-dir", copy)
+    done = run_here("prune", "--gone", "--json", "--cache-dir", copy)
     assert done.returncode == 0, done.stderr
     assert fields(done)["pruned"]["folders"] == ["opencl_an-old-driver"]
     assert {path.parents[2] for path in entries(copy)} == {own}
 
 
-def test_clear_asks(copy: Path) -> None:
-    no = kernelkeep("clear", "--cache-dir", copy, typed="n\n")
+def test_clear_asks(run_here: Command, copy: Path) -> None:
+    no = run_here("clear", "--cache-dir", copy, typed="n\n")
     assert (no.returncode, len(entries(copy))) == (1, 2)
-    nobody = kernelkeep("clear", "--cache-dir", copy)
+    nobody = run_here("clear", "--cache-dir", copy)
     assert (nobody.returncode, len(entries(copy))) == (2, 2)
     assert "--yes" in nobody.stderr
-    yes = kernelkeep("clear", "--cache-dir", copy, typed="y\n")
+    yes = run_here("clear", "--cache-dir", copy, typed="y\n")
     assert (yes.returncode, len(entries(copy))) == (0, 0), yes.stderr
     assert (copy / "cache_stats.json").exists()
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import kernelkeep as kk
 from kernelkeep.continuous.checkpoints.checkpoint import Checkpoint
 from kernelkeep.continuous.checkpoints.files import write_checkpoint
 from kernelkeep.continuous.checkpoints.header import CheckpointHeader, ScalarValue
 
-
-def kernelkeep(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernelkeep", *map(str, arguments)]
-    env = {**os.environ, "PYTHONPATH": str(Path(kk.__file__).parents[1]), "NO_COLOR": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
@@ -53,8 +48,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "heat.kkpt"
 
 
-def test_show_prints_every_fact(path: Path) -> None:
-    done = kernelkeep("checkpoint", "show", path)
+def test_show_prints_every_fact(run_here: Command, path: Path) -> None:
+    done = run_here("checkpoint", "show", path)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("heat [2D]", "2,000, finished", "whole           yes", "40 × 100", "k = 0.5 (<f4)", "worst = inf"):
         assert words in done.stdout
@@ -63,7 +58,7 @@ def test_show_prints_every_fact(path: Path) -> None:
     assert not any(line != line.rstrip() for line in done.stdout.splitlines())
 
 
-def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
+def test_names_from_the_file_cannot_reach_the_terminal(run_here: Command, tmp_path: Path) -> None:
     evil = "x\x1b[2J\nwhole           yes"
     header = CheckpointHeader(
         program=evil, program_digest=evil, layout_digest="", coupling=evil, items=1, iteration=1, generation=1,
@@ -71,13 +66,13 @@ def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
     )  # fmt: skip
     for _ in range(2):
         write_checkpoint(tmp_path / "x.kkpt", Checkpoint(header, {evil: np.zeros(3)}))
-    done = kernelkeep("checkpoint", "show", tmp_path / "x.kkpt")
+    done = run_here("checkpoint", "show", tmp_path / "x.kkpt")
     assert done.returncode == 0 and "\x1b" not in done.stdout and "x\\x1b[2J\\nwhole" in done.stdout
     assert sum(line.startswith("whole ") for line in done.stdout.splitlines()) == 1
 
 
-def test_show_prints_json(path: Path) -> None:
-    done = kernelkeep("checkpoint", "show", path, "--json", "--cache-dir", path.parent, "--device", "opencl")
+def test_show_prints_json(run_here: Command, path: Path) -> None:
+    done = run_here("checkpoint", "show", path, "--json", "--cache-dir", path.parent, "--device", "opencl")
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout, parse_constant=pytest.fail)
     assert said["whole"] is True and said["path"] == str(path) and said["nbytes"] == path.stat().st_size
@@ -89,33 +84,33 @@ def test_show_prints_json(path: Path) -> None:
     assert [(other["path"], other["header"]["iteration"]) for other in said["others"]] == [(f"{path}.1", 1000)]
 
 
-def test_show_of_a_damaged_file_exits_1_and_names_the_part(path: Path) -> None:
+def test_show_of_a_damaged_file_exits_1_and_names_the_part(run_here: Command, path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-200] ^= 1
     path.write_bytes(data)
-    done = kernelkeep("checkpoint", "show", path)
+    done = run_here("checkpoint", "show", path)
     assert done.returncode == 1
     assert "heat.kkpt is damaged in the array" in one_sentence(done)
     assert "whole           no" in done.stdout and "heat.kkpt.1: iteration 1,000" in done.stdout
-    done = kernelkeep("checkpoint", "show", path, "--json")
+    done = run_here("checkpoint", "show", path, "--json")
     assert done.returncode == 1
     said = json.loads(done.stdout)
     assert said["whole"] is False and said["header"] is None and said["others"][0]["whole"] is True
 
 
-def test_show_exits_1_for_a_missing_file_and_2_for_wrong_use(tmp_path: Path) -> None:
-    done = kernelkeep("checkpoint", "show", tmp_path / "no.kkpt")
+def test_show_exits_1_for_a_missing_file_and_2_for_wrong_use(run_here: Command, tmp_path: Path) -> None:
+    done = run_here("checkpoint", "show", tmp_path / "no.kkpt")
     assert done.returncode == 1 and "there is no checkpoint" in one_sentence(done)
-    done = kernelkeep("checkpoint", "show")
+    done = run_here("checkpoint", "show")
     assert done.returncode == 2 and "`kernelkeep checkpoint show --help`" in one_sentence(done)
     os.mkfifo(tmp_path / "pipe")
-    done = kernelkeep("checkpoint", "show", tmp_path / "pipe")
+    done = run_here("checkpoint", "show", tmp_path / "pipe")
     assert done.returncode == 1 and "it is a named pipe, not a regular file" in one_sentence(done)
-    done = kernelkeep("checkpoint", "burn")
+    done = run_here("checkpoint", "burn")
     assert done.returncode == 2 and "--help" in one_sentence(done)
-    done = kernelkeep("checkpoint")
+    done = run_here("checkpoint")
     assert done.returncode == 2 and "show" in done.stdout
-    done = kernelkeep("checkpoint", "show", "--help")
+    done = run_here("checkpoint", "show", "--help")
     assert done.returncode == 0 and "--json  " in done.stdout and "<bool>" not in done.stdout
-    done = kernelkeep("checkpoint", "wave.kkpt")
+    done = run_here("checkpoint", "wave.kkpt")
     assert done.returncode == 2 and "`kernelkeep checkpoint show wave.kkpt` shows a file" in one_sentence(done)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import kernelkeep as kk
 from kernelkeep.cli import main
 from kernelkeep.observe.tuning_overview import known_problems, records_in
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 SOURCES = str(Path(kk.__file__).parents[1])
 # Half of the variants of `scale` are wrong, every one of `broken` is, and `many` takes a while.
 KERNELS = """
@@ -44,9 +46,9 @@ number = 5
 """
 
 
-def kernelkeep(*arguments: str | Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+def kernelkeep(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernelkeep", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment(), input=typed)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
 
 
 def environment() -> dict[str, str]:
@@ -94,86 +96,92 @@ def test_tune_prints_a_report(tuned: tuple[Path, subprocess.CompletedProcess[str
     assert re.fullmatch(r"(tuning scale: .*\n)*tuning scale: 4 of 4 variants in .*s\n", done.stderr), "a log gets lines"
 
 
-def test_tuning_again_measures_nothing_unless_forced(file: Path, copy: Path, opencl_device: str) -> None:
+def test_tuning_again_measures_nothing_unless_forced(
+    run_here: Command, file: Path, copy: Path, opencl_device: str
+) -> None:
     where = ("--device", opencl_device, "--cache-dir", copy, "--json")
-    done = kernelkeep("tune", f"{file}:scale", "--problem", "n=3000", *where)
+    done = run_here("tune", f"{file}:scale", "--problem", "n=3000", *where)
     (report,) = json.loads(done.stdout)["reports"]
     assert done.returncode == 0 and report["complete"] and report["remembered"] == 4 and report["measured"] == 0
     assert report["best"]["FACTOR"] == "2.0f" and report["failures"] == {"wrong": 2}
     assert {attempt["failure"] for attempt in report["attempts"]} == {"", "wrong"}
-    done = kernelkeep("tune", f"{file}:scale", "--problem", "n=3000", "--force", *where)
+    done = run_here("tune", f"{file}:scale", "--problem", "n=3000", "--force", *where)
     (report,) = json.loads(done.stdout)["reports"]
     assert done.returncode == 0 and report["remembered"] == 0 and report["measured"] == 2
 
 
-def test_show_lists_what_is_known(tuned: tuple[Path, object], copy: Path, opencl_device: str) -> None:
-    done = kernelkeep("tune", "--show", "--cache-dir", copy)
+def test_show_lists_what_is_known(
+    run_here: Command, tuned: tuple[Path, object], copy: Path, opencl_device: str
+) -> None:
+    done = run_here("tune", "--show", "--cache-dir", copy)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("scale", "n=3000", "FACTOR=2.0f", "2 wrong", "just now"):
         assert words in done.stdout
-    done = kernelkeep("tune", "scale", "--show", "--cache-dir", copy, "--device", opencl_device, "--json")
+    done = run_here("tune", "scale", "--show", "--cache-dir", copy, "--device", opencl_device, "--json")
     (known,) = json.loads(done.stdout)["known"]
     assert known["problem"] == {"n": 3000} and known["milliseconds"] > 0 and known["failures"] == {"wrong": 2}
-    done = kernelkeep("tune", "other", "--show", "--cache-dir", copy)
+    done = run_here("tune", "other", "--show", "--cache-dir", copy)
     assert done.returncode == 0 and "Nothing is known" in done.stdout
 
 
-def test_select_gives_the_reason(file: Path, tuned: tuple[Path, object], opencl_device: str) -> None:
+def test_select_gives_the_reason(run_here: Command, file: Path, tuned: tuple[Path, object], opencl_device: str) -> None:
     where = ("--device", opencl_device, "--cache-dir", tuned[0])
-    done = kernelkeep("tune", f"{file}:scale", "--select", *where)
+    done = run_here("tune", f"{file}:scale", "--select", *where)
     assert (done.returncode, done.stderr) == (0, "")
     assert "scale  n=3000" in done.stdout and "this problem" in done.stdout and "about" in done.stdout
-    done = kernelkeep("tune", f"{file}:scale", "--select", "--problem", "n=6000", *where, "--json")
+    done = run_here("tune", f"{file}:scale", "--select", "--problem", "n=6000", *where, "--json")
     (found,) = json.loads(done.stdout)["selections"]
     assert found["selection"]["basis"] == "nearest" and found["selection"]["distance"] == pytest.approx(1, abs=0.01)
     assert "the nearest problem measured (n=3000)" in found["selection"]["reason"]
 
 
-def test_shipped_kernels_select_by_name(tmp_path: Path, opencl_device: str) -> None:
+def test_shipped_kernels_select_by_name(run_here: Command, tmp_path: Path, opencl_device: str) -> None:
     where = ("--device", opencl_device, "--cache-dir", tmp_path, "--json")
-    done = kernelkeep("tune", "conv2d", "--select", "--problem", "c=3,h=8,w=9,k=4,r=3,stride=2", *where)
+    done = run_here("tune", "conv2d", "--select", "--problem", "c=3,h=8,w=9,k=4,r=3,stride=2", *where)
     (found,) = json.loads(done.stdout)["selections"]
     assert found["problem"] == {
         "n": 1, "c": 3, "h": 8, "w": 9, "k": 4, "r": 3, "s": 3, "stride_y": 2, "stride_x": 2, "pad_y": 1, "pad_x": 1
     }  # fmt: skip
     assert found["selection"]["variant"] and found["selection"]["reason"]
-    done = kernelkeep("tune", "gemm", "--select", *where)
+    done = run_here("tune", "gemm", "--select", *where)
     assert [found["problem"]["m"] for found in json.loads(done.stdout)["selections"]] == [64, 256, 1024]
 
 
 def test_import_reads_what_export_wrote(
-    file: Path, tuned: tuple[Path, object], tmp_path: Path, opencl_device: str
+    run_here: Command, file: Path, tuned: tuple[Path, object], tmp_path: Path, opencl_device: str
 ) -> None:
-    done = kernelkeep("tune", "--export", tmp_path / "scale.jsonl", "--cache-dir", tuned[0])
+    done = run_here("tune", "--export", tmp_path / "scale.jsonl", "--cache-dir", tuned[0])
     assert (done.returncode, done.stderr) == (0, "")
     assert f"4 records written to {tmp_path / 'scale.jsonl'}" in done.stdout
     there = ("--cache-dir", tmp_path / "there")
-    done = kernelkeep("tune", "--import", tmp_path / "scale.jsonl", *there)
+    done = run_here("tune", "--import", tmp_path / "scale.jsonl", *there)
     assert (done.returncode, done.stderr) == (0, "") and "imported from" in done.stdout
-    done = kernelkeep("tune", "--import", tmp_path / "scale.jsonl", *there)
+    done = run_here("tune", "--import", tmp_path / "scale.jsonl", *there)
     assert "holds nothing new" in done.stdout
-    done = kernelkeep("tune", f"{file}:scale", "--select", "--device", opencl_device, *there, "--json")
+    done = run_here("tune", f"{file}:scale", "--select", "--device", opencl_device, *there, "--json")
     assert json.loads(done.stdout)["selections"][0]["selection"]["basis"] == "exact"
-    done = kernelkeep("tune", "--import", tmp_path / "no.jsonl", *there)
+    done = run_here("tune", "--import", tmp_path / "no.jsonl", *there)
     assert done.returncode == 2 and "no.jsonl cannot be read" in one_sentence(done)
 
 
-def test_forget_asks_first(copy: Path) -> None:
-    done = kernelkeep("tune", "scale", "--forget", "--cache-dir", copy, typed="n\n")
+def test_forget_asks_first(run_here: Command, copy: Path) -> None:
+    done = run_here("tune", "scale", "--forget", "--cache-dir", copy, typed="n\n")
     assert done.returncode == 1 and "Nothing was removed" in done.stdout and "4 records of scale" in done.stderr
-    done = kernelkeep("tune", "--forget", "--cache-dir", copy, "--json")
+    done = run_here("tune", "--forget", "--cache-dir", copy, "--json")
     assert done.returncode == 2 and "--yes" in one_sentence(done)
-    done = kernelkeep("tune", "--forget", "--yes", "--cache-dir", copy)
+    done = run_here("tune", "--forget", "--yes", "--cache-dir", copy)
     assert done.returncode == 0 and "4 records removed" in done.stdout
-    done = kernelkeep("tune", "--show", "--cache-dir", copy)
+    done = run_here("tune", "--show", "--cache-dir", copy)
     assert "Nothing is known" in done.stdout
 
 
-def test_exit_code_is_1_where_every_variant_is_wrong(file: Path, tmp_path: Path, opencl_device: str) -> None:
+def test_exit_code_is_1_where_every_variant_is_wrong(
+    run_here: Command, file: Path, tmp_path: Path, opencl_device: str
+) -> None:
     where = ("--device", opencl_device, "--cache-dir", tmp_path)
-    done = kernelkeep("tune", f"{file}:broken", "--problem", "n=3000", *where)
+    done = run_here("tune", f"{file}:broken", "--problem", "n=3000", *where)
     assert done.returncode == 1 and "none: every variant failed" in done.stdout and "Traceback" not in done.stderr
-    chosen = kernelkeep("tune", f"{file}:broken", "--select", "--problem", "n=3000", "--problem", "n=77", *where)
+    chosen = run_here("tune", f"{file}:broken", "--select", "--problem", "n=3000", "--problem", "n=77", *where)
     assert chosen.returncode == 1 and "every variant of broken failed for n=3000" in chosen.stdout
     assert "n=77" in chosen.stdout and "failed for n=3000 (wrong" in chosen.stdout, "of others it is not known"
 
@@ -260,25 +268,27 @@ def test_a_file_that_cannot_be_loaded_names_the_line(
 
 
 def test_what_one_machine_measured_another_does_not_measure(
-    file: Path, copy: Path, tmp_path: Path, opencl_device: str
+    run_here: Command, file: Path, copy: Path, tmp_path: Path, opencl_device: str
 ) -> None:
     store = f"file://{tmp_path}/store?allow_unsigned=1"
     where = ("--device", opencl_device, "--json")
-    done = kernelkeep("tune", "--share", "--remote", store, "--cache-dir", copy, "--json")
+    done = run_here("tune", "--share", "--remote", store, "--cache-dir", copy, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["shared"] == [
         {"remote": f"file://{tmp_path}/store", "records": 4, "taken": 0, "refused": {}}
     ]
     other = tmp_path / "another machine"
     command = ("tune", f"{file}:scale", "--problem", "n=3000", "--share", "--remote", store, "--cache-dir", other)
-    done = kernelkeep(*command, *where)
+    done = run_here(*command, *where)
     (report,) = json.loads(done.stdout)["reports"]
     assert done.returncode == 0 and report["remembered"] == 4 and report["measured"] == 0
-    done = kernelkeep("tune", f"{file}:scale", "--select", "--problem", "n=3000", "--cache-dir", other, *where)
+    done = run_here("tune", f"{file}:scale", "--select", "--problem", "n=3000", "--cache-dir", other, *where)
     assert json.loads(done.stdout)["selections"][0]["selection"]["basis"] == "exact"
 
 
-def test_results_are_kept_where_they_cannot_be_shared(file: Path, copy: Path, opencl_device: str) -> None:
+def test_results_are_kept_where_they_cannot_be_shared(
+    run_here: Command, file: Path, copy: Path, opencl_device: str
+) -> None:
     command = (
         "tune",
         f"{file}:scale",
@@ -290,12 +300,12 @@ def test_results_are_kept_where_they_cannot_be_shared(file: Path, copy: Path, op
         copy,
         "--share",
     )
-    done = kernelkeep(*command, "--remote", "redis://:pa55word@127.0.0.1:1/0?allow_unsigned=1")
+    done = run_here(*command, "--remote", "redis://:pa55word@127.0.0.1:1/0?allow_unsigned=1")
     assert done.returncode == 1 and "Traceback" not in done.stderr and "pa55word" not in done.stderr + done.stdout
     assert "(4 known before)" in done.stdout
     assert done.stderr.startswith("kernelkeep: what others have measured cannot be taken: redis://127.0.0.1:1/0")
     for wrong in (("--show",), ("--export", "x")):
-        refused = kernelkeep("tune", "--share", *wrong)
+        refused = run_here("tune", "--share", *wrong)
         assert refused.returncode == 2 and "do not go together" in one_sentence(refused)
-    refused = kernelkeep("tune", "gemm", "--remote", "redis://host/0")
+    refused = run_here("tune", "gemm", "--remote", "redis://host/0")
     assert refused.returncode == 2 and "--remote is for --share" in one_sentence(refused)

@@ -16,7 +16,7 @@ from PIL import Image, ImageSequence
 import kernelkeep as kk
 
 DOCS = Path(__file__).parents[2] / "docs"
-# Those that draw get a picture's name and a small size; each runs on one driver, in turn, and on every GPU.
+# Those that draw get a picture's name and a small size.
 DRAW = {
     "gray_scott": ("gray_scott.gif", "48"),
     "image_pipeline": ("image_pipeline.png", "48"),
@@ -36,10 +36,7 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, devices_for: Callable[[int], list[str]], tmp_path: Path) -> None:
     number, arguments = EXAMPLES.index(example), DRAW.get(example.stem, ())
-    specs = devices_for(number)
-    if arguments:
-        specs = [specs[-1], *specs[1:-1]]
-    for spec in specs:
+    for spec in devices_for(number):
         environment = {
             **os.environ,
             "KERNELKEEP_DEVICE": spec,

@@ -22,7 +22,7 @@ from kernelkeep.testing.entries import sample_entry
 
 pytestmark = pytest.mark.slow
 
-# One process imports everything and forks: a writer costs milliseconds, so that two hundred can be killed.
+# One process imports everything and forks: a writer costs milliseconds, so that a hundred can be killed.
 KILLING = """
 import json, os, random, signal, sys, time
 from pathlib import Path
@@ -119,9 +119,9 @@ print(json.dumps({"kills": done, "slowest": slowest, "unexpected": unexpected, "
 """
 
 
-def test_writers_killed_at_two_hundred_random_moments(tmp_path: Path) -> None:
-    said = json.loads(run_python(KILLING, tmp_path / "cache", 200).stdout.splitlines()[-1])
-    assert said["kills"] >= 200 and said["unexpected"] == 0, "no writer ended by itself"
+def test_writers_killed_at_a_hundred_random_moments(tmp_path: Path) -> None:
+    said = json.loads(run_python(KILLING, tmp_path / "cache", 100).stdout.splitlines()[-1])
+    assert said["kills"] >= 100 and said["unexpected"] == 0, "no writer ended by itself"
     assert said["whole"] > 50
     assert said["slowest"] < 1, "no lock of a killed process blocks"
     tier = DiskChain(tmp_path / "cache", "gpu", {}, 1 << 30)

@@ -34,12 +34,12 @@ def test_when_the_process_that_compiles_is_killed_one_of_those_that_wait_compile
         while not compiling.exists():
             assert first.poll() is None, first.communicate()[1]
             time.sleep(0.01)
-        others = [guest.start(PROGRAM, "64", **ON) for _ in range(3)]
+        others = [guest.start(PROGRAM, "64", **ON) for _ in range(2)]
     finally:
         first.kill()
     said = [child.communicate(timeout=300)[0].strip() for child in others]
     first.communicate()
-    assert sorted(said) == ["compiled", "found", "found"]
+    assert sorted(said) == ["compiled", "found"]
 
 
 # A launcher is a module in C that Triton writes through its cache and imports at once. Here it is one that is installed.

@@ -32,16 +32,12 @@ print("compiled" if misses else "found" if hits else "neither")
 """
 
 
-def test_the_next_process_finds_it(guest: Guest) -> None:
+def test_the_next_process_finds_it_and_compiles_it_again_if_it_is_damaged(guest: Guest) -> None:
     assert guest.run(PROGRAM, "1") == "compiled"
     assert guest.run(PROGRAM, "1") == "found"
     assert guest.run(PROGRAM, "2") == "compiled"
     names = {stored.facts.name for stored in guest.entries() if stored.facts is not None}
     assert "jit_work" in names
-
-
-def test_a_damaged_entry_is_compiled_again(guest: Guest) -> None:
-    guest.run(PROGRAM, "1")
     guest.flip(0.9)
     assert guest.run(PROGRAM, "1") == "compiled"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+import pytest
 
 from .conftest import Guest, needs
 
@@ -45,6 +48,17 @@ print("compiled" if any(compiled) else "found")
 )
 
 
+@pytest.fixture
+def warm(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """With the kernel in its cache, which is compiled once for all tests: Triton takes two seconds."""
+    made = Guest(tmp_path_factory.getbasetemp() / "compiled by triton")
+    if not made.folder.exists():
+        made.folder.mkdir()
+        assert made.run(PROGRAM, "64", **ON) == "compiled"
+    shutil.copytree(made.cache_dir, guest.cache_dir)
+    return guest
+
+
 def test_the_next_process_finds_it(guest: Guest) -> None:
     assert guest.run(PROGRAM, "64", **ON) == "compiled"
     assert guest.run(PROGRAM, "64", **ON) == "found"
@@ -60,34 +74,31 @@ def kept_files(guest: Guest) -> list[Path]:
     return sorted(guest.cache_dir.glob("guest_triton_*/driver/*"))
 
 
-def test_a_damaged_entry_is_compiled_again(guest: Guest) -> None:
-    guest.run(PROGRAM, "64", **ON)
-    for path in kept_files(guest):
+def test_a_damaged_entry_is_compiled_again(warm: Guest) -> None:
+    for path in kept_files(warm):
         path.unlink()
-    guest.flip(0.95)
-    assert guest.run(PROGRAM, "64", **ON) == "compiled"
+    warm.flip(0.95)
+    assert warm.run(PROGRAM, "64", **ON) == "compiled"
 
 
-def test_the_next_process_uses_the_files_of_the_last_and_mends_them(guest: Guest) -> None:
-    guest.run(PROGRAM, "64", **ON)
-    before = {path: (path.stat().st_ino, path.read_bytes()) for path in kept_files(guest)}
+def test_the_next_process_uses_the_files_of_the_last_and_mends_them(warm: Guest) -> None:
+    before = {path: (path.stat().st_ino, path.read_bytes()) for path in kept_files(warm)}
     assert {path.suffix for path in before} >= {".files", ".cubin", ".json", ".ptx"}
-    assert guest.run(PROGRAM, "64", **ON) == "found"
-    assert {path: (path.stat().st_ino, path.read_bytes()) for path in kept_files(guest)} == before
+    assert warm.run(PROGRAM, "64", **ON) == "found"
+    assert {path: (path.stat().st_ino, path.read_bytes()) for path in kept_files(warm)} == before
     cubin = next(path for path in before if path.suffix == ".cubin")
     cubin.write_bytes(cubin.read_bytes()[:-8] + b"8 others")
-    assert guest.run(PROGRAM, "64", **ON) == "found"
-    assert {path: path.read_bytes() for path in kept_files(guest)} == {path: data for path, (_, data) in before.items()}
+    assert warm.run(PROGRAM, "64", **ON) == "found"
+    assert {path: path.read_bytes() for path in kept_files(warm)} == {path: data for path, (_, data) in before.items()}
 
 
-def test_without_the_entry_its_kept_files_are_not_used(guest: Guest) -> None:
-    guest.run(PROGRAM, "64", **ON)
-    for stored in guest.entries():
+def test_without_the_entry_its_kept_files_are_not_used(warm: Guest) -> None:
+    for stored in warm.entries():
         stored.path.unlink()
-    assert guest.run(PROGRAM, "64", **ON) == "compiled"
+    assert warm.run(PROGRAM, "64", **ON) == "compiled"
 
 
 def test_processes_that_start_together_compile_once(guest: Guest) -> None:
-    children = [guest.start(PROGRAM, "64", **ON) for _ in range(4)]
+    children = [guest.start(PROGRAM, "64", **ON) for _ in range(3)]
     said = [child.communicate(timeout=300)[0].strip() for child in children]
-    assert sorted(said) == ["compiled", "found", "found", "found"]
+    assert sorted(said) == ["compiled", "found", "found"]

@@ -72,6 +72,7 @@ class DevicePart:
 
     backend: ClassVar[str]
     spec: ClassVar[str | None] = None
+    interprets = False  # an interpreter that does not say so in `device.info`: it gets small launches as well
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -85,6 +86,11 @@ class DevicePart:
     def saxpy(cls, device: Device) -> Kernel:
         """saxpy, compiled and loaded."""
         return cls.build(device, SAXPY)
+
+    @classmethod
+    def is_interpreter(cls, device: Device) -> bool:
+        """Whether each item takes so long that launches are small here."""
+        return cls.interprets or device.info.is_interpreter
 
     @staticmethod
     def build(device: Device, kernel: PortableKernel) -> Kernel:
