@@ -112,8 +112,8 @@ with kk.open_device(spec) as device:
 @pytest.mark.parametrize(
     ("backend", "seconds"),
     [
-        pytest.param("opencl", 2, marks=pytest.mark.opencl),
-        pytest.param("opengl", 2, marks=pytest.mark.opengl),
+        pytest.param("opencl", 4, marks=pytest.mark.opencl),
+        pytest.param("opengl", 3, marks=pytest.mark.opengl),
     ],
 )
 def test_churn_under_a_bound(backend: str, seconds: int, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from kernelkeep.testing.strategy_parts.common import check, shared_programs
 
 pytestmark = pytest.mark.slow
 
-KILLS = 16
+KILLS = 24
 LANES = 4  # supervised runs at a time
 SIZE = 97
 ITERATIONS = 8_000
