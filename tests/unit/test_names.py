@@ -21,7 +21,7 @@ OWN_FOLDERS = (*(f"devices/{name}/" for name in SHIPPED), "programs/languages/",
 LISTS = {"devices/registry.py": "SHIPPED"}
 # Private names of other libraries, used where these have no public one: Python, its ast and futures, PyTorch, pyopencl.
 FOREIGN = {"_exit", "_replace", "_fields", "_C", "_cuda_getCurrentRawStream", "_cl", "_Program", "_build", "_PYOPENCL_NO_CACHE",
-           "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi", "_condition"}  # fmt: skip
+           "_set_arg_buf", "_set_arg_multi", "_set_arg_buf_multi", "_condition", "_get", "_process_build_options"}  # fmt: skip
 
 
 MODULES_IN_C = (

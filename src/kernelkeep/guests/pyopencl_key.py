@@ -9,6 +9,7 @@ from typing import Any
 import pyopencl as cl
 
 from ..devices.fingerprint import cpu_identity
+from ..devices.opencl import language
 from ..devices.opencl.pocl import is_pocl
 from ..devices.opencl.pocl_cpu import name_unknown_cpu
 from ..errors import CompileError
@@ -27,7 +28,7 @@ def headers_of(context: Any, source: str, options: list[str]) -> dict[str, str] 
         return {}
     folders = cl.Program._process_build_options(context, options)[1]
     try:
-        found = find_headers(Source(source, language="opencl", include_dirs=folders))
+        found = find_headers(Source(source, language=language, include_dirs=folders))
     except CompileError:
         return None
     return {
