@@ -106,8 +106,8 @@ print((out == (3 * host) % 64).all(), device.platform.version)
 
 class TestOpenCL(DeviceTests):
     backend = "opencl"
-    leak_rounds, leak_warm_up = 100, 40  # PoCL links each program with a process of its own
-    leak_bound_bytes = 5 << 19
+    leak_rounds, leak_warm_up = 200, 60  # PoCL links each program with a process of its own
+    leak_bound_bytes = 5 << 20
 
     @pytest.mark.parametrize(
         ("before", "parameter"),
