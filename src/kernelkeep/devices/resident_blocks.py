@@ -84,7 +84,7 @@ class ResidentBlocks(ABC):
 
     @abstractmethod
     def out_of_the_way(self) -> AbstractContextManager[None]:
-        """For a block in which no resident grid of the device runs."""
+        """For a short block in which no resident grid of the device runs."""
 
     @abstractmethod
     def close(self) -> None:

@@ -48,7 +48,7 @@ class EmulatedGrid:
         self.diagnose: Callable[[], str] = lambda: ""
         self.end_seconds = settings.RESIDENT_END_SECONDS
         self.launches = 0
-        self.launched_at = 0.0
+        self.launched_at = self.ended_at = 0.0
         self._program: EmulatedProgram | None = None
         self._threads: list[EmulatedBlock] = []
         self._ending = False  # told to end
@@ -132,6 +132,7 @@ class EmulatedGrid:
         with self._lock:
             if not self._threads:
                 return
+            self.ended_at = time.perf_counter()
             self.view.command[:] = EXIT
             self._ending = True
             deadline = time.monotonic() + self.end_seconds

@@ -50,7 +50,7 @@ class DeviceGrid:
         self.diagnose: Callable[[], str] = lambda: ""
         self.end_seconds = settings.RESIDENT_END_SECONDS
         self.launches = 0
-        self.launched_at = 0.0  # by `time.perf_counter`
+        self.launched_at = self.ended_at = 0.0  # launched, and told to end, the last time: by `time.perf_counter`
 
     # --- the program
 
@@ -165,6 +165,7 @@ class DeviceGrid:
         with self._lock:
             if not self._running:
                 return
+            self.ended_at = time.perf_counter()
             self.view.command[:] = EXIT
             self._ending = True
             # Where the time runs out the command stands: blocks that have seen it take no more tasks.

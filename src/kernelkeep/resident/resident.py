@@ -299,7 +299,7 @@ class Resident(Submitter):
             launched = self._grid.launched_at
             if launched < began:  # another thread still keeps it out of the way; or it was paused before, and still is
                 launched = time.perf_counter() if self._grid.is_wanted else began
-            self.last_pause_seconds = launched - began
+            self.last_pause_seconds = launched - max(began, self._grid.ended_at)  # until it was told to end, it ran
             current.set(paused_seconds=self.last_pause_seconds)
             return self.last_pause_seconds
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelkeep.programs import languages
 from kernelkeep.programs.task_program import GRID_VERSION
 
-RECORDED = (14, "65e3582197e7ff5d")
+RECORDED = (15, "f281921d801206d1")
 
 
 def test_another_text_of_the_grid_needs_another_version() -> None:

@@ -44,6 +44,16 @@ def test_the_settings_for_idle_blocks_reach_the_program(monkeypatch: pytest.Monk
     assert before.key_text != after.key_text
 
 
+def test_short_tasks_are_in_the_loop_several_times_and_long_or_labelled_ones_once() -> None:
+    def copies(body: Any) -> str:
+        return str(source(table({"one": body})).text).partition("#define KK_COPIES ")[2].partition("\n")[0]
+
+    assert copies("(int i) { x[i] = 1; }") == "4"
+    assert copies(f"(int i) {{ {'x[i] += 1; ' * 300} }}") == "1"
+    written = 'extern "C" __device__ void one(float* x, int i) { asm("NEAR: bra NEAR;"); x[i] = 1; }'
+    assert copies(kk.Source(written, name="one", language="cuda")) == "1"
+
+
 def test_a_task_takes_the_arrays_that_its_body_names() -> None:
     put, get = table().numbered
     assert [one.name for one in put.parts.signature.params or ()] == ["x", "i", "v"]

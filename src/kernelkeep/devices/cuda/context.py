@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -95,21 +96,32 @@ class Discarded:
                 self._bytes += self._sizes.popleft()
         return self._bytes
 
-    def clear(self) -> None:
-        """Make the postponed calls, unless a kernel that never exits runs. The device's context must be current."""
+    def clear(self, seconds: float | None = None) -> None:
+        """Make the postponed calls, unless a kernel that never exits runs. The device's context must be current.
+
+        With `seconds`, no call begins after that time; the first one is made in any case.
+        """
         if not self._calls or not self.begin():
             return
+        end = None if seconds is None else time.perf_counter() + seconds
         try:
-            self._sizes.clear()
-            self._bytes = 0
+            if end is None:
+                self._forget_sizes()
             while self._calls:
                 try:
                     function, args = self._calls.popleft()
                 except IndexError:  # another thread took it
                     return
                 function(*args)
+                if end is not None and time.perf_counter() > end and self._calls:
+                    return  # the sizes of those that stay are not known apart, so all stay counted
+            self._forget_sizes()
         finally:
             self.end()
+
+    def _forget_sizes(self) -> None:
+        self._sizes.clear()
+        self._bytes = 0
 
 
 class Events:

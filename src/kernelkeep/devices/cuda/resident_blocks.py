@@ -18,6 +18,8 @@ from .resident_room import Share
 if TYPE_CHECKING:
     from .device import CudaDevice
 
+_CALLS_SECONDS = 100e-6  # for what waits to be given back, while tasks wait for the grid
+
 
 class CudaResidentBlocks(ResidentBlocks):
     """See `ResidentBlocks`."""
@@ -95,7 +97,7 @@ class CudaResidentBlocks(ResidentBlocks):
         self._device.residents.remove(grid)
 
     def out_of_the_way(self) -> AbstractContextManager[None]:
-        return self._device.residents.out_of_the_way()
+        return self._device.residents.out_of_the_way(calls_seconds=_CALLS_SECONDS)
 
     def close(self) -> None:
         if self._device.lost:

@@ -139,16 +139,17 @@ class Residents:
             if not self.grids:
                 self.discarded.held = False
 
-    def out_of_the_way(self) -> AbstractContextManager[None]:
+    def out_of_the_way(self, *, calls_seconds: float | None = None) -> AbstractContextManager[None]:
         """For a block with calls that wait for every running kernel: no grid runs meanwhile. May be nested.
 
         Several threads may be in such a block. The first one suspends the grids and makes the postponed calls, the last one
-        launches the grids again. Raises what a grid's `suspend` raises. A grid that cannot be launched again is a
-        `RuntimeWarning`: this thread may have nothing to do with it, and whoever waits for its tasks gets the error.
+        launches the grids again. With `calls_seconds`, calls that would begin later stay postponed. Raises what a grid's
+        `suspend` raises. A grid that cannot be launched again is a `RuntimeWarning`: this thread may have nothing to do with
+        it, and whoever waits for its tasks gets the error.
         """
-        return _OutOfTheWay(self)
+        return _OutOfTheWay(self, calls_seconds)
 
-    def begin_block(self) -> bool:
+    def begin_block(self, calls_seconds: float | None = None) -> bool:
         """A block of this thread begins; False if the thread is in one already."""
         thread = threading.get_ident()
         if thread in self._inside:
@@ -159,7 +160,7 @@ class Residents:
         try:
             with self._turn:
                 if self.discarded.held:
-                    self._suspend_all()
+                    self._suspend_all(calls_seconds)
                 self._blocks += 1
                 began = True
                 self._inside.add(thread)
@@ -218,7 +219,7 @@ class Residents:
             if not nested:
                 self._inside.discard(thread)
 
-    def _suspend_all(self) -> None:
+    def _suspend_all(self, calls_seconds: float | None = None) -> None:
         """Suspend the grids, unless they are, and make the postponed calls."""
         if not self.discarded.held:
             return
@@ -234,7 +235,7 @@ class Residents:
             self.discarded.held = False
             for grid in grids[:1]:
                 with grid.device.current:
-                    self.discarded.clear()
+                    self.discarded.clear(calls_seconds)
         except BaseException:
             with contextlib.suppress(Exception):  # what `suspend` said comes first
                 self._resume(*grids[:told])
@@ -301,13 +302,14 @@ class Residents:
 class _OutOfTheWay:
     """A class of its own rather than a generator: code is loaded often."""
 
-    __slots__ = ("_began", "_residents")
+    __slots__ = ("_began", "_calls_seconds", "_residents")
 
-    def __init__(self, residents: Residents) -> None:
+    def __init__(self, residents: Residents, calls_seconds: float | None) -> None:
         self._residents = residents
+        self._calls_seconds = calls_seconds
 
     def __enter__(self) -> None:
-        self._began = self._residents.begin_block()
+        self._began = self._residents.begin_block(self._calls_seconds)
 
     def __exit__(self, *exc: object) -> None:
         if self._began:

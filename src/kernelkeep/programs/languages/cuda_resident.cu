@@ -235,7 +235,7 @@ struct kk_Chain {
     // the records follow
 };
 static_assert(sizeof(kk_Graph) == 512 && sizeof(kk_Chain) == 32, "resident/graph_layout.py writes them so");
-#define KK_CHUNK (KK_SLOT > 256 ? 2 : KK_SLOT > 64 ? 4 : 512 / KK_SLOT)  // records of a chain that are fetched at once
+#define KK_CHUNK (2048 / KK_SLOT)  // records of a chain that are fetched at once; graph_layout.py lets a block read so far
 
 // --- what a block shares
 
@@ -290,8 +290,8 @@ __shared__ kk_Block kk_block;  // not behind a reference: a function that is cal
 struct kk_Rest {
     kk_u32 cycles, since;
 };
-#define KK_REST_LESS 1u
-#define KK_REST_MORE 200u
+#define KK_REST_LESS 4u
+#define KK_REST_MORE 60u
 #define KK_REST_MOST 3000u  // a look over the bus
 
 #define KK_TODO_TASKS 0
@@ -352,7 +352,7 @@ static __device__ inline void kk_trace(kk_u64 begun, kk_u32 task, kk_u32 what, k
 #define KK_STOPPED 0x80000000u
 #define KK_STOP 0xfffffffeu  // where a task's number is expected: there is no other
 #define KK_SHORT 4000u  // cycles: shorter tasks run many at a time, see `pace`
-// A small record is read before the workers meet behind the task before it, and is then in registers. Of others the number is.
+// A small record is read before the task before it runs, and is then in registers. Of others the number is.
 #define KK_AHEAD (KK_SLOT <= 32)
 struct kk_Record {
     uint4 pieces[KK_AHEAD ? KK_SLOT / 16 : 1];
@@ -379,8 +379,9 @@ static __device__ inline kk_u32 kk_phase_of(kk_u64 task) { return task / KK_HELD
 
 // Run tasks whose records lie in `kk_block` from `at` on, one or more. All workers. Ends before one that is not for this block alone,
 // or when somebody wants something: then KK_STOPPED is in the result, which is how many were run. Not inlined, so that tasks are
-// compiled once. Everything in here takes as long as a small task does, so what can be known while a task runs is looked up then: the
-// next record, whether it is the last, and whether to stop.
+// compiled once, or a few times where they are short: KK_COPIES, since a jump back takes as long as ten instructions. Everything in
+// here takes as long as a small task does, so what can be known while a task runs is looked up then: the next record, whether it is
+// the last, and whether to stop.
 //
 // All workers must stop behind the same task, and none waits to hear of it. So the publisher alone decides: one that sees at the end
 // of a task that somebody wants something says, before all meet, that they stop behind the next. All have read that before they
@@ -398,16 +399,20 @@ static __device__ __noinline__ kk_u32 kk_run_records(kk_u32 at, kk_u32 count, kk
     bool stops = false;
     [[maybe_unused]] kk_Record here = kk_read_record(record);
     if (task >= KK_TASKS) return 0;
+#pragma unroll KK_COPIES
     do {
         const uint2 seen = kk_look_at(watch);
         [[maybe_unused]] const kk_u32 what = task;
-        const kk_u64 begun = kk_trace_time();
-        kk_run_task(task, KK_AHEAD ? (const unsigned char*)&here : record, results + i KK_ARRAYS_PASS);
+        [[maybe_unused]] const unsigned char* current = record;
+        kk_u64* result = results + i;
         number++;
         i++;
         const bool ends = i == count;
         if (!ends) record += KK_SLOT;
-        here = kk_read_record(record);  // while they meet
+        const kk_Record next = kk_read_record(record);
+        const kk_u64 begun = kk_trace_time();
+        kk_run_task(task, KK_AHEAD ? (const unsigned char*)&here : current, result KK_ARRAYS_PASS);
+        here = next;
         stops = seen.y == number;
         // Compared with what is known now only, or the compiler would do it before the task, and wait for what was seen.
         if (publishes && seen.x > i && !stops) kk_tell_at(watch + 4, number + 1);
@@ -803,7 +808,7 @@ struct kk_Resident {
         const kk_u32 calls = kk_block.seen_wide;  // changes only while the workers do something else
         // A look takes over a microsecond, and where one comes just too early, the next task waits for another. So the first look waits
         // until the host has had time to send it. How long that is, is learned: a little less each time that the first look finds a
-        // task, much more when it is the second. So one in two hundred comes too early.
+        // task, much more when it is the second. So one in sixteen comes too early; with fewer, all others would come too late.
         while (kk_cycles() - rest.since < rest.cycles) {}
         __syncwarp();
         for (kk_u32 idle = 0; idle < KK_SPINS; idle++) {

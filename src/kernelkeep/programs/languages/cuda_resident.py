@@ -9,6 +9,10 @@ from ..task_program import TaskParts, TaskProgram
 from .base import C_TYPES
 
 _GRID = "cuda_resident.cu"
+# The loop over tasks has them so often, where their texts are short. Nobody notices the time between long ones, and each copy
+# takes as long to compile. A label in a user's assembly must not come twice.
+_COPIES = 4
+_SHORT_TEXT = 4096
 _TYPES = C_TYPES | {"i8": "long long", "u8": "unsigned long long", "f2": "unsigned short"}
 # A function in CUDA C is written for blocks that have workers only.
 _AS_WORKERS = {
@@ -26,7 +30,12 @@ _AS_GRID = "".join(f'#undef {name}\n#pragma pop_macro("{name}")\n' for name in _
 def resident_text(program: TaskProgram) -> str:
     """The whole text but for the comment that declares its kernel."""
     before, _, after = files(__package__).joinpath(_GRID).read_text("utf-8").partition("// (tasks)\n")
-    constants = "".join(f"#define KK_{name} {value}\n" for name, value in program.constants.items())
+    tasks = [_task(number, task) for number, task in enumerate(program.tasks)]
+    has_labels = any(task.portable is None and "asm" in task.text for task in program.tasks)
+    copies = 1 if has_labels or sum(map(len, tasks)) > _SHORT_TEXT else _COPIES
+    constants = "".join(
+        f"#define KK_{name} {value}\n" for name, value in {**program.constants, "COPIES": copies}.items()
+    )
     kinds = [_TYPES[one.dtype] for one in program.arrays]
     fields = " ".join(f"{kind}* kk_a{i};" for i, kind in enumerate(kinds))
     passed = "".join(f", kk_a{i}" for i in range(len(kinds)))
@@ -36,7 +45,6 @@ def resident_text(program: TaskProgram) -> str:
         f"#define KK_ARRAYS_STRUCT {fields}\n#define KK_ARRAYS_PASS {passed}\n#define KK_ARRAYS_DECLARE {declared}\n"
         f"#define KK_ARRAYS_KNOWN {known}\n"
     )
-    tasks = [_task(number, task) for number, task in enumerate(program.tasks)]
     return "\n".join([constants + lists, before, *tasks, _choice(program), after])
 
 

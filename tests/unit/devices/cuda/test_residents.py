@@ -109,6 +109,30 @@ def test_a_block_suspends_all_grids_once_and_makes_the_postponed_calls_first(
     assert residents.discarded.held
 
 
+def test_a_short_block_makes_one_postponed_call_at_least_and_begins_none_too_late(
+    residents: Residents, notes: list[str]
+) -> None:
+    residents.add(_Grid("a", notes))
+    notes.clear()
+
+    def free(name: str) -> None:
+        notes.append(name)
+        time.sleep(0.02)
+
+    for name in ("first", "second", "third"):
+        residents.discarded.add(free, name, nbytes=1000)
+    with residents.out_of_the_way(calls_seconds=0.001):
+        notes.append("loaded")
+    assert notes == ["a ends", "first", "loaded", "a starts"]
+    assert residents.discarded.waiting == 2
+    assert residents.discarded.count_bytes() == 3000  # which of them were the first one's is not known
+    for _ in range(2):
+        with residents.out_of_the_way(calls_seconds=0.001):
+            pass
+    assert [name for name in notes if name in {"first", "second", "third"}] == ["first", "second", "third"]
+    assert residents.discarded.count_bytes() == 0
+
+
 def test_a_block_without_grids_calls_nothing(residents: Residents) -> None:
     with residents.out_of_the_way():
         assert residents.discarded.begin()
