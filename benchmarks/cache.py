@@ -394,7 +394,10 @@ THREADS = (1, 4, 16)
 
 
 def section_memory(rows: list[list[Any]]) -> None:
-    loops = 50_000  # of each thread; with fewer, the time is that of starting threads on processors that sleep
+    # Of each thread. With 50,000, all of it lasts a few turns of Python's threads, each on a processor that slept: on an H200's
+    # host two calls that do nothing then took 1.8 times as long with four threads as with one.
+    loops = 500_000
+    core_loops = 5_000
     device: Any = kk.open_device(chosen_devices()[0].spec)
     with tempfile.TemporaryDirectory() as name, kk.ProgramCache(device, name) as cache:
         source = kernel(0).source(device)
@@ -425,7 +428,7 @@ def section_memory(rows: list[list[Any]]) -> None:
 
             def core() -> None:
                 get, key = peer.get, b"k" * 32
-                for _ in range(loops // 10):
+                for _ in range(core_loops):
                     get(key)
 
             contenders[CORE, 1] = core
@@ -433,7 +436,7 @@ def section_memory(rows: list[list[Any]]) -> None:
         except ImportError as error:
             print(f"cuda.core is left out: {error}")
         times = {
-            (who, count): seconds / ((loops // 10 if who == CORE else loops) * count) * 1e6
+            (who, count): seconds / ((core_loops if who == CORE else loops) * count) * 1e6
             for (who, count), seconds in interleaved(contenders, rounds=5).items()
         }
         alone, empty_alone = times[KERNELKEEP, 1], times[EMPTY, 1]
