@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -91,6 +92,17 @@ class ResidentPart(DevicePart):
         """One for the class, so that each program is compiled once."""
         with ProgramCache(device, tmp_path_factory.mktemp("cache")) as opened:
             yield opened
+
+    @pytest.fixture
+    def no_garbage(self) -> Iterator[None]:
+        """Nothing is collected in the test. For tests with a kernel that runs until the host says so: when memory is released,
+        NVIDIA's OpenCL waits for every kernel, and pyopencl lets no other thread run meanwhile."""
+        gc.collect()
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
 
     @pytest.fixture
     def resident(self, cache: ProgramCache) -> Iterator[Resident]:

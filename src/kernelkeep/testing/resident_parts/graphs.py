@@ -169,6 +169,7 @@ class GraphTests(ResidentPart):
             with pytest.raises(DeviceError, match="stopped"):
                 resident.graph()
 
+    @pytest.mark.usefixtures("no_garbage")
     def test_silence_names_the_graph_and_its_node(self, cache: ProgramCache, device: Device) -> None:
         if not device.capabilities.queues:
             pytest.skip(f"{device.spec} has one queue, so nothing ends a task that waits")
