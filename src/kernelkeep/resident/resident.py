@@ -290,16 +290,19 @@ class Resident(Submitter):
                 self._grid.prepare(program)
                 began = time.perf_counter()
                 with self._grid.out_of_the_way():
+                    ended = max(began, self._grid.ended_at)  # until it was told to end, it ran
                     self._parts.use(table, program)
                     self.set_plans(table.plans, self._all_lanes)
             except BaseException:
                 if not self._grid.uses(program):
                     program.release()
                 raise
-            launched = self._grid.launched_at
-            if launched < began:  # another thread still keeps it out of the way; or it was paused before, and still is
-                launched = time.perf_counter() if self._grid.is_wanted else began
-            self.last_pause_seconds = launched - max(began, self._grid.ended_at)  # until it was told to end, it ran
+            launched, again = self._grid.launched_at, self._grid.ended_at
+            if launched < ended:  # another thread still keeps it out of the way; or it was paused before, and still is
+                launched = time.perf_counter() if self._grid.is_wanted else ended
+            if again > ended:  # another thread has had it out of the way since
+                launched = min(launched, again)
+            self.last_pause_seconds = launched - ended
             current.set(paused_seconds=self.last_pause_seconds)
             return self.last_pause_seconds
 

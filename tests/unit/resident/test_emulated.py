@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -338,3 +339,25 @@ def test_add_says_how_long_the_grid_has_stood_still_when_others_still_hold_it_up
         with resident.paused():
             assert resident.add("most", "() { }") == 0
         assert resident.add("again", "() { }") > 0
+
+
+def test_add_does_not_count_how_long_the_grid_stands_still_for_others_afterwards(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        grid = resident._grid
+        out_of_the_way = grid.out_of_the_way
+
+        @contextlib.contextmanager
+        def and_once_more(launched: bool) -> Iterator[None]:
+            with out_of_the_way():
+                yield
+            grid.suspend()
+            time.sleep(0.5)
+            if launched:
+                grid.resume()
+
+        for launched in (True, False):
+            monkeypatch.setattr(grid, "out_of_the_way", lambda launched=launched: and_once_more(launched))
+            assert 0 < resident.add("more", "() { }") < 0.5
+            grid.resume()

@@ -73,6 +73,9 @@ def load_function(device: CudaDevice, kernel: Any, name: str, program_name: str)
     driver = device.driver
     with device.residents.out_of_the_way(), device.current:
         status, function = driver.cuKernelGetFunction(kernel)
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY and device.discarded.waiting:
+            device.discarded.clear()
+            status, function = driver.cuKernelGetFunction(kernel)
         if status is not device.success:
             if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise device.translated(status, f"loading {program_name}")

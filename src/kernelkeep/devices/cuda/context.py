@@ -101,9 +101,9 @@ class Discarded:
 
         With `seconds`, no call begins after that time; the first one is made in any case.
         """
+        end = None if seconds is None else time.perf_counter() + seconds
         if not self._calls or not self.begin():
             return
-        end = None if seconds is None else time.perf_counter() + seconds
         try:
             if end is None:
                 self._forget_sizes()
@@ -113,10 +113,11 @@ class Discarded:
                 except IndexError:  # another thread took it
                     return
                 function(*args)
-                if end is not None and time.perf_counter() > end and self._calls:
-                    return  # the sizes of those that stay are not known apart, so all stay counted
-            self._forget_sizes()
+                if end is not None and time.perf_counter() > end:
+                    return
         finally:
+            if not self._calls:  # the sizes of those that stay are not known apart, so all stay counted
+                self._forget_sizes()
             self.end()
 
     def _forget_sizes(self) -> None:

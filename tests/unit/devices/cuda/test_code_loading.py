@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 import kernelkeep as kk
-from kernelkeep.devices.cuda.code_loading import load_library
+from kernelkeep.devices.cuda.code_loading import load_function, load_library
 from kernelkeep.devices.cuda.context import Discarded
 from kernelkeep.devices.cuda.program import _Library
+from kernelkeep.devices.cuda.residents import Residents
 
 OK, REFUSED = SimpleNamespace(name="OK"), SimpleNamespace(name="REFUSED")
 
@@ -107,3 +109,23 @@ def test_refused_bytes_are_not_kept() -> None:
     with pytest.raises(kk.BinaryRejected):
         setting.load()
     assert not setting.is_kept()
+
+
+def test_code_that_finds_no_memory_is_loaded_after_the_postponed_calls() -> None:
+    full, notes = SimpleNamespace(name="CUDA_ERROR_OUT_OF_MEMORY"), []
+
+    def get_function(kernel: Any) -> tuple[Any, Any]:
+        notes.append("load")
+        return (OK, "function") if "freed" in notes else (full, None)
+
+    driver = Driver(CUresult=SimpleNamespace(CUDA_ERROR_OUT_OF_MEMORY=full), cuKernelGetFunction=get_function)
+    discarded = Discarded()
+    device: Any = SimpleNamespace(
+        driver=driver, success=OK, discarded=discarded, current=contextlib.nullcontext(), residents=Residents(discarded),
+        translated=lambda status, doing: kk.OutOfMemory(doing),
+    )  # fmt: skip
+    with pytest.raises(kk.OutOfMemory, match="loading saxpy"):
+        load_function(device, "kernel", "saxpy", "saxpy")
+    discarded.add(notes.append, "freed")
+    assert load_function(device, "kernel", "saxpy", "saxpy") == "function"
+    assert notes == ["load", "load", "freed", "load"]

@@ -133,6 +133,22 @@ def test_a_short_block_makes_one_postponed_call_at_least_and_begins_none_too_lat
     assert residents.discarded.count_bytes() == 0
 
 
+def test_sizes_are_forgotten_with_the_last_postponed_call_also_where_it_fails(
+    residents: Residents, notes: list[str]
+) -> None:
+    residents.add(_Grid("a", notes))
+
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    residents.discarded.add(fail, nbytes=1000)
+    with pytest.raises(KeyboardInterrupt), residents.out_of_the_way(calls_seconds=1.0):
+        pass
+    assert residents.discarded.count_bytes() == 0
+    assert residents.discarded.held
+    assert not residents.discarded.under_way
+
+
 def test_a_block_without_grids_calls_nothing(residents: Residents) -> None:
     with residents.out_of_the_way():
         assert residents.discarded.begin()
