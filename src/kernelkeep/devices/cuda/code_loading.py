@@ -94,7 +94,7 @@ def reserve_local_memory(device: CudaDevice, kernel: Any) -> None:
     which, stack = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, driver.CUlimit.CU_LIMIT_STACK_SIZE
     needed = int(call(driver.cuKernelGetAttribute, which, kernel, device.cu_device))
     if needed > int(call(driver.cuCtxGetLimit, stack)):
-        call(driver.cuCtxSetLimit, stack, needed, doing="reserving local memory")
+        device.call_freeing(driver.cuCtxSetLimit, stack, needed, doing="reserving local memory")
 
 
 def prepare_for_residents(programs: Iterable[CudaProgram]) -> None:

@@ -105,8 +105,6 @@ class Discarded:
         if not self._calls or not self.begin():
             return
         try:
-            if end is None:
-                self._forget_sizes()
             while self._calls:
                 try:
                     function, args = self._calls.popleft()
@@ -116,9 +114,11 @@ class Discarded:
                 if end is not None and time.perf_counter() > end:
                     return
         finally:
-            if not self._calls:  # the sizes of those that stay are not known apart, so all stay counted
-                self._forget_sizes()
-            self.end()
+            try:
+                if not self._calls:  # the sizes of those that stay are not known apart, so all stay counted
+                    self._forget_sizes()
+            finally:
+                self.under_way.pop()  # not by a function of ours: Ctrl-C at its beginning would leave the grids away
 
     def _forget_sizes(self) -> None:
         self._sizes.clear()

@@ -142,9 +142,9 @@ class Residents:
     def out_of_the_way(self, *, calls_seconds: float | None = None) -> AbstractContextManager[None]:
         """For a block with calls that wait for every running kernel: no grid runs meanwhile. May be nested.
 
-        Several threads may be in such a block. The first one suspends the grids and makes the postponed calls, the last one
-        launches the grids again. With `calls_seconds`, calls that would begin later stay postponed. Raises what a grid's
-        `suspend` raises. A grid that cannot be launched again is a `RuntimeWarning`: this thread may have nothing to do with
+        Several threads may be in such a block. The first one suspends the grids, the last one launches them again. The
+        postponed calls are made before the block; with `calls_seconds`, those that would begin later stay postponed, until
+        the next block without it. Raises what a grid's `suspend` raises. A grid that cannot be launched again is a `RuntimeWarning`: this thread may have nothing to do with
         it, and whoever waits for its tasks gets the error.
         """
         return _OutOfTheWay(self, calls_seconds)
@@ -161,6 +161,8 @@ class Residents:
             with self._turn:
                 if self.discarded.held:
                     self._suspend_all(calls_seconds)
+                elif calls_seconds is None:  # a block with less time, of another thread, may have left some
+                    self._make_postponed_calls(self.grids, None)
                 self._blocks += 1
                 began = True
                 self._inside.add(thread)
@@ -233,13 +235,16 @@ class Residents:
                 finally:
                     self._changing = None
             self.discarded.held = False
-            for grid in grids[:1]:
-                with grid.device.current:
-                    self.discarded.clear(calls_seconds)
+            self._make_postponed_calls(grids, calls_seconds)
         except BaseException:
             with contextlib.suppress(Exception):  # what `suspend` said comes first
                 self._resume(*grids[:told])
             raise
+
+    def _make_postponed_calls(self, grids: list[SuspendableGrid], calls_seconds: float | None) -> None:
+        for grid in grids[:1]:
+            with grid.device.current:
+                self.discarded.clear(calls_seconds)
 
     def _resume_all(self, *grids: SuspendableGrid) -> None:
         """Launch grids. One that cannot be launched is a warning: its `resume` tells whoever waits for its tasks."""

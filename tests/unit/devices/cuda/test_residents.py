@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -147,6 +148,69 @@ def test_sizes_are_forgotten_with_the_last_postponed_call_also_where_it_fails(
     assert residents.discarded.count_bytes() == 0
     assert residents.discarded.held
     assert not residents.discarded.under_way
+
+
+def test_calls_that_a_short_block_left_are_made_before_the_next_block_of_another_thread(
+    residents: Residents, notes: list[str]
+) -> None:
+    residents.add(_Grid("a", notes))
+    for name in ("first", "second"):
+        residents.discarded.add(lambda name=name: (notes.append(name), time.sleep(0.01)))
+    notes.clear()
+
+    def load() -> None:
+        with residents.out_of_the_way():
+            notes.append("loaded")
+
+    with residents.out_of_the_way(calls_seconds=0.001):
+        other = threading.Thread(target=load)
+        other.start()
+        other.join()
+    assert notes == ["a ends", "first", "second", "loaded", "a starts"]
+
+
+def test_after_a_call_that_failed_the_others_still_count(residents: Residents, notes: list[str]) -> None:
+    residents.add(_Grid("a", notes))
+
+    def fail() -> None:
+        raise kk.DeviceError("refused")
+
+    residents.discarded.add(fail, nbytes=1000)
+    residents.discarded.add(notes.append, "freed", nbytes=500)
+    with pytest.raises(kk.DeviceError, match="refused"), residents.out_of_the_way():
+        pass
+    assert residents.discarded.count_bytes() >= 500
+    with residents.out_of_the_way():
+        pass
+    assert "freed" in notes
+    assert residents.discarded.count_bytes() == 0
+
+
+def test_an_interruption_while_calls_are_made_leaves_none_under_way(notes: list[str]) -> None:
+    def interrupted(at: int) -> int:
+        discarded, begun = Discarded(), []
+        discarded.add(notes.append, "freed")
+
+        def trace(frame: Any, event: str, _: Any) -> None:
+            if frame.f_code.co_filename == Discarded.clear.__code__.co_filename:  # a signal's handler runs where a function begins
+                begun.append(event)
+                if len(begun) == at:
+                    raise KeyboardInterrupt
+
+        sys.settrace(trace)
+        try:
+            discarded.clear()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert not discarded.under_way, at
+        return len(begun)
+
+    functions = interrupted(0)
+    assert functions > 2
+    for at in range(1, functions + 1):
+        interrupted(at)
 
 
 def test_a_block_without_grids_calls_nothing(residents: Residents) -> None:
