@@ -144,8 +144,8 @@ class Residents:
 
         Several threads may be in such a block. The first one suspends the grids, the last one launches them again. The
         postponed calls are made before the block; with `calls_seconds`, those that would begin later stay postponed, until
-        the next block without it. Raises what a grid's `suspend` raises. A grid that cannot be launched again is a `RuntimeWarning`: this thread may have nothing to do with
-        it, and whoever waits for its tasks gets the error.
+        the next block without it. Raises what a grid's `suspend` raises. A grid that cannot be launched again is a
+        `RuntimeWarning`: this thread may have nothing to do with it, and whoever waits for its tasks gets the error.
         """
         return _OutOfTheWay(self, calls_seconds)
 

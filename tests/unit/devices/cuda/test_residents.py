@@ -192,7 +192,8 @@ def test_an_interruption_while_calls_are_made_leaves_none_under_way(notes: list[
         discarded.add(notes.append, "freed")
 
         def trace(frame: Any, event: str, _: Any) -> None:
-            if frame.f_code.co_filename == Discarded.clear.__code__.co_filename:  # a signal's handler runs where a function begins
+            # Where a function begins, a signal's handler may run.
+            if frame.f_code.co_filename == Discarded.clear.__code__.co_filename:
                 begun.append(event)
                 if len(begun) == at:
                     raise KeyboardInterrupt
