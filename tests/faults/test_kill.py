@@ -122,7 +122,7 @@ print(json.dumps({"kills": done, "slowest": slowest, "unexpected": unexpected, "
 def test_writers_killed_at_a_hundred_random_moments(tmp_path: Path) -> None:
     said = json.loads(run_python(KILLING, tmp_path / "cache", 100).stdout.splitlines()[-1])
     assert said["kills"] >= 100 and said["unexpected"] == 0, "no writer ended by itself"
-    assert said["whole"] > 50
+    assert said["whole"] > 10, "there were entries to damage, also where writers had just pruned"
     assert said["slowest"] < 1, "no lock of a killed process blocks"
     tier = DiskChain(tmp_path / "cache", "gpu", {}, 1 << 30)
     entries, size = tier.recount()
