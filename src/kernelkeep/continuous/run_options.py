@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 STRATEGY_NAMES = ("redispatch", "mega", "checkpointed", "supervised", "buffered")
+_OF_CHECKPOINTS = ("checkpoint_every", "checkpoint_iterations", "keep_checkpoints")
 Until = Callable[["Run"], bool] | str | None
 OnState = Callable[[int, dict[str, np.ndarray[Any, Any]]], object]
 
@@ -83,6 +84,8 @@ class RunOptions:
                 options = sorted({*known, *named})
                 hint = did_you_mean(name, options)
                 raise ArgumentError(f"a run has no option {name!r}{hint}; it has: {', '.join(options)}")
+            if name in _OF_CHECKPOINTS and "checkpoint" not in keywords:  # checkpoint=None says that there is none
+                raise ArgumentError(f"{name} needs checkpoint=…, the file that the state is written to")
         return cls(**named, **keywords)
 
     def __post_init__(self) -> None:

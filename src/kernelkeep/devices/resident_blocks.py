@@ -76,7 +76,10 @@ class ResidentBlocks(ABC):
 
     @abstractmethod
     def add(self, grid: SuspendableGrid) -> None:
-        """Register a grid and launch it: from now on the device's other work gets it out of the way where it must."""
+        """Register a grid and launch it: from now on the device's other work gets it out of the way where it must.
+
+        One that is registered is launched if it does not run.
+        """
 
     @abstractmethod
     def remove(self, grid: SuspendableGrid) -> None:

@@ -45,7 +45,6 @@ class DeviceGrid:
         self._running = self._ending = False  # launched; and told to end
         self._failure: DeviceError | None = None  # of the last launch
         self.is_wanted = False
-        self._registered = False  # at `blocks_place`, once
         self.blocks = 0
         self.diagnose: Callable[[], str] = lambda: ""
         self.end_seconds = settings.RESIDENT_END_SECONDS
@@ -141,11 +140,7 @@ class DeviceGrid:
     def start(self) -> None:
         """Launch, and have the device's other work respect the grid."""
         self.is_wanted = True
-        if self._registered:
-            self.resume()
-            return
         self.blocks_place.add(self)
-        self._registered = True
 
     def pause(self) -> None:
         """Have it end, and let the device be as if it were not there."""
@@ -155,10 +150,6 @@ class DeviceGrid:
         except BaseException:
             self.is_wanted = True  # it goes on when its tasks have ended
             raise
-        self._unregister()
-
-    def _unregister(self) -> None:
-        self._registered = False
         self.blocks_place.remove(self)
 
     def suspend(self) -> None:
@@ -185,7 +176,7 @@ class DeviceGrid:
             self.blocks_place.wait(0)
         except DeviceError:
             self._running = False
-            self._unregister()
+            self.blocks_place.remove(self)
 
     def _withdraw(self) -> None:
         """A launch failed or was interrupted: have no grid run, since the driver may have launched it."""

@@ -40,7 +40,14 @@ def test_every_strategy_can_be_asked_for_by_its_name() -> None:
 @pytest.mark.parametrize("name", ["ahead", "hang_seconds", "keep_checkpoints"])
 def test_an_option_with_a_default_is_not_none(name: str) -> None:
     with pytest.raises(kk.ArgumentError, match=f"{name} must be a positive (number|integer), got None"):
-        RunOptions.parse({name: None})
+        RunOptions.parse({"checkpoint": "run.kkpt", name: None})
+
+
+@pytest.mark.parametrize("name", ["checkpoint_every", "checkpoint_iterations", "keep_checkpoints"])
+def test_options_of_checkpoints_need_a_file(name: str) -> None:
+    with pytest.raises(kk.ArgumentError, match=f"^{name} needs checkpoint=…"):
+        RunOptions.parse({name: 3})
+    assert getattr(RunOptions.parse({name: 3, "checkpoint": None}), name) == 3  # a program that has checkpoints only sometimes
 
 
 @pytest.mark.parametrize("name", ["deadline", "resume", "iterations"])

@@ -50,6 +50,8 @@ def test_short_tasks_are_in_the_loop_several_times_and_long_or_labelled_ones_onc
 
     assert copies("(int i) { x[i] = 1; }") == "4"
     assert copies(f"(int i) {{ {'x[i] += 1; ' * 300} }}") == "1"
+    included = 'extern "C" __device__ void one(float* x, int i) { x[i] = of_a_header(i); }'
+    assert copies(kk.Source('#include "header.h"\n' + included, name="one", language="cuda")) == "1"
     written = 'extern "C" __device__ void one(float* x, int i) { asm("NEAR: bra NEAR;"); x[i] = 1; }'
     assert copies(kk.Source(written, name="one", language="cuda")) == "1"
 

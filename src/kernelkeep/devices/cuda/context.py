@@ -57,6 +57,7 @@ class Discarded:
         self._bytes = 0
         self.held = False  # a kernel that never exits runs
         self.under_way: list[None] = []  # one for each such call; append and pop are atomic
+        self.end = self.under_way.pop  # no function of ours: Ctrl-C at its beginning would leave the grids away
 
     @classmethod
     def of(cls, index: int) -> Discarded:
@@ -80,14 +81,10 @@ class Discarded:
             return False
         return True
 
-    def end(self) -> None:
-        self.under_way.pop()
-
     def add(self, function: Callable[..., Any], *args: Any, nbytes: int = 0) -> None:
         """Postpone a call, which frees `nbytes` of device memory. For finalisers: takes no lock and never waits."""
+        self._sizes.append(nbytes)  # first: who makes the last call forgets the sizes
         self._calls.append((function, args))
-        if self.held:
-            self._sizes.append(nbytes)
 
     def count_bytes(self) -> int:
         """How much device memory the postponed calls would free, about."""
@@ -118,7 +115,7 @@ class Discarded:
                 if not self._calls:  # the sizes of those that stay are not known apart, so all stay counted
                     self._forget_sizes()
             finally:
-                self.under_way.pop()  # not by a function of ours: Ctrl-C at its beginning would leave the grids away
+                self.end()
 
     def _forget_sizes(self) -> None:
         self._sizes.clear()

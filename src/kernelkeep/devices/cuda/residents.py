@@ -102,12 +102,17 @@ class Residents:
         """Register a grid and launch it (`grid.resume()`), after all code of the process is on the device.
 
         In this thread's `out_of_the_way` it is launched at the end of the block. If this raises, the grid is not registered and
-        does not run.
+        does not run. One that is registered is only launched, if it does not run: at the end of the blocks of all threads.
         """
         if threading.get_ident() in self._inside:
-            self._register(grid)
+            if grid not in self.grids:
+                self._register(grid)
             return
         with self._turn:
+            if grid in self.grids:
+                if not self._blocks:
+                    self._launch(grid)
+                return
             self._no_block.wait_for(lambda: not self._blocks)
             others = list(self.grids)
             self._suspend_all()
@@ -175,10 +180,11 @@ class Residents:
 
     def end_block(self) -> None:
         """The block that `begin_block` began ends."""
-        thread = threading.get_ident()
         try:
+            thread = threading.get_ident()
             self._count_block_out(thread)
         except BaseException:
+            thread = threading.get_ident()
             if thread in self._inside:  # Ctrl-C, such as while another thread had the lock
                 self._count_block_out(thread)
             raise
@@ -186,8 +192,8 @@ class Residents:
     def _count_block_out(self, thread: int) -> None:
         with self._turn:
             self._blocks -= 1
-            self._inside.discard(thread)
-            try:
+            try:  # from here on Ctrl-C leaves no grid away
+                self._inside.discard(thread)
                 self._no_block.notify_all()  # they go on when this lock is free
             finally:
                 if not self._blocks and self.grids:
@@ -195,8 +201,9 @@ class Residents:
 
     def limit_postponed(self, memory_bytes: int) -> None:
         """Make the postponed calls if there are many: so what waits to be freed does not fill the device."""
+        waiting = self.discarded.waiting
         calls, nbytes = _MAX_CALLS * self._slack, memory_bytes // _SHARE * self._slack
-        if self.discarded.waiting < calls and self.discarded.count_bytes() < nbytes:
+        if not waiting or (waiting < calls and self.discarded.count_bytes() < nbytes):
             return
         try:
             with self.out_of_the_way():

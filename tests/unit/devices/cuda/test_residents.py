@@ -201,6 +201,8 @@ def test_an_interruption_while_calls_are_made_leaves_none_under_way(notes: list[
         sys.settrace(trace)
         try:
             discarded.clear()
+            if discarded.begin():
+                discarded.end()
         except KeyboardInterrupt:
             pass
         finally:
@@ -404,6 +406,22 @@ def test_an_interruption_at_the_lock_of_a_block_leaves_no_grid_away(
     assert grid.runs
 
 
+def test_an_interruption_after_a_block_was_counted_out_leaves_no_grid_away(
+    residents: Residents, notes: list[str]
+) -> None:
+    class Threads(set[int]):
+        def discard(self, thread: int) -> None:
+            super().discard(thread)
+            raise KeyboardInterrupt
+
+    grid = _Grid("a", notes)
+    residents.add(grid)
+    residents._inside = Threads()
+    with pytest.raises(KeyboardInterrupt), residents.out_of_the_way():
+        assert not grid.runs
+    assert grid.runs and residents.discarded.held
+
+
 def test_a_grid_whose_addition_is_interrupted_is_not_registered(
     residents: Residents, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,6 +439,21 @@ def test_a_grid_added_in_a_block_starts_at_its_end(residents: Residents, notes: 
         residents.add(_Grid("a", notes))
         notes.append("loaded")
     assert notes == ["loaded", "a starts"]
+
+
+def test_a_registered_grid_that_is_added_again_runs_in_no_block(residents: Residents, notes: list[str]) -> None:
+    grid = _Grid("a", notes)
+    residents.add(grid)
+    with residents.out_of_the_way():
+        again = threading.Thread(target=residents.add, args=(grid,))
+        again.start()
+        again.join(30)
+        residents.add(grid)  # in this thread, too
+        assert not again.is_alive() and not grid.runs
+    assert grid.runs
+    grid.runs = False  # as after a launch that failed
+    residents.add(grid)
+    assert grid.runs and residents.grids == [grid]
 
 
 def test_a_grid_removed_in_a_block_is_not_started_again(residents: Residents, notes: list[str]) -> None:
@@ -465,6 +498,12 @@ def test_what_waits_to_be_freed_is_limited(residents: Residents, notes: list[str
     residents.limit_postponed(8000)
     assert notes == ["a ends", *["freed"] * 10, "a starts"]
     assert discarded.count_bytes() == 0
+    with residents.out_of_the_way(calls_seconds=0.0):
+        discarded.add(notes.append, "freed", nbytes=600)
+        discarded.add(notes.append, "freed", nbytes=400)
+    notes.clear()
+    residents.limit_postponed(8000)
+    assert notes == ["a ends", "freed", "freed", "a starts"]
     for _ in range(10_000):
         discarded.add(lambda: None)
     residents.limit_postponed(8000)
