@@ -47,7 +47,8 @@ def test_an_option_with_a_default_is_not_none(name: str) -> None:
 def test_options_of_checkpoints_need_a_file(name: str) -> None:
     with pytest.raises(kk.ArgumentError, match=f"^{name} needs checkpoint=…"):
         RunOptions.parse({name: 3})
-    assert getattr(RunOptions.parse({name: 3, "checkpoint": None}), name) == 3  # a program that has checkpoints only sometimes
+    # A program that has checkpoints only sometimes says so.
+    assert getattr(RunOptions.parse({name: 3, "checkpoint": None}), name) == 3
 
 
 @pytest.mark.parametrize("name", ["deadline", "resume", "iterations"])
