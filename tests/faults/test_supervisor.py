@@ -376,7 +376,9 @@ def running(folder: Path, body: str) -> tuple[subprocess.Popen[str], int]:
         env=environment(),
         start_new_session=True,
     )
-    pid = int(wait_for((folder / "pid").exists) and (folder / "pid").read_text())
+    written = folder / "pid"
+    wait_for(lambda: written.exists() and written.read_text() != "")  # it is there before its text is
+    pid = int(written.read_text())
     assert is_alive(pid)
     return run, pid
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelkeep.programs import languages
 from kernelkeep.programs.task_program import GRID_VERSION
 
-RECORDED = (15, "f281921d801206d1")
+RECORDED = (16, "41b12a262259830d")
 
 
 def test_another_text_of_the_grid_needs_another_version() -> None:
