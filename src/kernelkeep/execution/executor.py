@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import numpy as np
 
@@ -56,13 +56,13 @@ class Executor:
         """Whether it takes no more batches."""
         return self._engine.closing
 
-    def submit(self, job: Work, /, **batch: Any) -> Future[dict[str, np.ndarray[Any, Any]]]:
+    def submit(self, job: Work, /, *unnamed: Never, **batch: Any) -> Future[dict[str, np.ndarray[Any, Any]]]:
         """Run a job on one batch: NumPy arrays, device arrays and scalars by the names of the kernel's parameters.
 
         Host arrays are copied before this returns, unless the job says otherwise. An error of this batch is the
         future's exception. The future can be cancelled until the batch is on its way to the device.
         """
-        return self._engine.submit(self._checked(job), batch)
+        return self._engine.submit(self._checked(job, unnamed), batch)
 
     def map(
         self,
@@ -85,13 +85,13 @@ class Executor:
         results = self._map(self._checked(job), iter(batches), return_exceptions, common)
         return _shown(results, job.name, operator.length_hint(batches, -1), progress) if progress else results
 
-    async def run(self, job: Work, /, **batch: Any) -> dict[str, np.ndarray[Any, Any]]:
+    async def run(self, job: Work, /, *unnamed: Never, **batch: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Run a job on one batch without blocking the event loop. Cancelling the task cancels a batch that waits."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Any] = loop.create_future()
-        future = self._engine.submit_deferred(self._checked(job), batch)
+        future = self._engine.submit_deferred(self._checked(job, unnamed), batch)
 
         def arrive(done: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting any more
@@ -169,9 +169,14 @@ class Executor:
 
         return executor_html(self)
 
-    def _checked(self, job: Any) -> Work:
+    def _checked(self, job: Any, unnamed: tuple[Any, ...] = ()) -> Work:
         if not isinstance(job, (Job, Pipeline)):  # quicker than a union, and asked for each batch
             raise ArgumentError(f"job must be a kk.Job or a kk.Pipeline, got a {type(job).__name__}")
+        if unnamed:
+            raise ArgumentError(
+                "a batch goes by the names of the kernel's parameters: submit(job, x=array, n=100), or submit(job, **batch) "
+                f"where it is a dict; got {', '.join(f'a {type(one).__name__}' for one in unnamed)} without a name"
+            )
         return job
 
     def _map(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,17 @@ def test_a_failure_in_the_middle_is_that_batch_alone(device: FakeDevice, job: kk
         device.faults.fail(call, after=2)
         futures = [executor.submit(job, **batch(number)) for number in range(6)]
         assert results(futures) == [0, 3, "DeviceError", 9, 12, 15]
+
+
+def test_a_batch_without_names_is_refused_with_how_it_is_written(device: FakeDevice, job: kk.Job) -> None:
+    with kk.Executor(device) as executor:
+        cases: list[Any] = [((batch(1),), "a dict"), ((np.ones(4, "f4"), 4), "a ndarray, a int")]
+        for unnamed, given in cases:
+            with pytest.raises(kk.ArgumentError, match=rf"submit\(job, \*\*batch\) .* got {given} without a name"):
+                executor.submit(job, *unnamed)
+            with pytest.raises(kk.ArgumentError, match="without a name"):
+                asyncio.run(executor.run(job, *unnamed))
+        assert executor.submit(job, **batch(1)).result()
 
 
 def test_memory_that_runs_out_is_the_batchs_error(device: FakeDevice, job: kk.Job) -> None:
