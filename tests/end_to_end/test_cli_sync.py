@@ -75,7 +75,7 @@ def test_a_cache_folder_travels(filled: Path, tmp_path: Path, url: str, capsys: 
 
 
 def test_what_a_program_stored_by_itself_is_pulled(tmp_path: Path, url: str) -> None:
-    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "first", remote=url) as cache:
+    with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "first", remote=url, remote_timeout=30) as cache:
         cache.get(adder(1)).release()
     assert kk.pull_cache(tmp_path / "second", url)[0].copied == 1
     with FakeDevice() as device, kk.ProgramCache(device, tmp_path / "second", remote=[]) as cache:

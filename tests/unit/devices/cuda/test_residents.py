@@ -154,9 +154,14 @@ def test_calls_that_a_short_block_left_are_made_before_the_next_block_of_another
     residents: Residents, notes: list[str]
 ) -> None:
     residents.add(_Grid("a", notes))
-    for name in ("first", "second"):
-        residents.discarded.add(lambda name=name: (notes.append(name), time.sleep(0.01)))
     notes.clear()
+
+    def free(name: str) -> None:
+        notes.append(name)
+        time.sleep(0.01)
+
+    for name in ("first", "second"):
+        residents.discarded.add(free, name)
 
     def load() -> None:
         with residents.out_of_the_way():
@@ -410,8 +415,8 @@ def test_an_interruption_after_a_block_was_counted_out_leaves_no_grid_away(
     residents: Residents, notes: list[str]
 ) -> None:
     class Threads(set[int]):
-        def discard(self, thread: int) -> None:
-            super().discard(thread)
+        def discard(self, element: object) -> None:
+            super().discard(element)
             raise KeyboardInterrupt
 
     grid = _Grid("a", notes)
