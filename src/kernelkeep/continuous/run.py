@@ -157,6 +157,7 @@ def _run_to_end(
             reason = _nothing_left(start, options)
             with _reported(program, start, options) as report:
                 while not (ended := _why_over(session, options, run, interruption)):
+                    keeper.begin_if_due()  # of a turn that was not the last: the last state has a checkpoint of its own
                     before = session.iteration
                     limit = options.next_stop(before, goal) - before
                     if strategy is None:
@@ -169,7 +170,6 @@ def _run_to_end(
                     # Before a checkpoint of this iteration: a run that is resumed from it does not call on_state again.
                     if options.on_state is not None and session.iteration == options.next_stop(before, MAX_ITERATIONS):
                         options.on_state(session.iteration, {key: array.numpy() for key, array in run.state.items()})
-                    keeper.begin_if_due()
                     seconds = time.perf_counter() - began
                     progress.add(ProgressMoment(seconds, session.iteration))
                     report.reach(

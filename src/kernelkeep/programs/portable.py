@@ -231,8 +231,8 @@ class PortableKernel:
     def source(self, device: Target | str) -> PortableSource:
         """This kernel in the language of `device`, or in the language of that name.
 
-        Raises `Unsupported` where the device or the language lacks a type of a parameter. What the body uses is looked at when
-        the text is written.
+        Raises `Unsupported` where the device or the language lacks a type of a parameter, or the device has smaller groups. What
+        the body uses is looked at when the text is written.
         """
         language, lacks = self._check(device)
         # All of it is about atomics. A text without them is the same on every device, and so is its key.
@@ -270,7 +270,7 @@ class PortableKernel:
         return kernel_html(self)
 
     def check_supported(self, device: Target | str) -> None:
-        """Raise `Unsupported` where a device lacks the type of a parameter."""
+        """Raise `Unsupported` where a device lacks the type of a parameter, or has smaller groups."""
         self._check(device)
 
     def _check(self, device: Target | str) -> tuple[Language, tuple[str, ...]]:
@@ -279,11 +279,14 @@ class PortableKernel:
             language, capabilities = find_language(device), None
             lacking = language.title
         else:
-            language, capabilities, lacking = find_language(device.language), device.capabilities, "this device"
+            try:
+                language, capabilities, lacking = find_language(device.language), device.capabilities, "this device"
+            except AttributeError:
+                raise ArgumentError(f"device must be a device, or the name of a language, got {device!r}") from None
         items = math.prod(self.signature.group or ())
         if capabilities is not None and items > capabilities.max_group_items:
-            most = f"this device takes at most {capabilities.max_group_items}"
-            raise ArgumentError(f"kernel {self.name} has groups of {items} work-items, and {most}")
+            most = f"this device takes at most {capabilities.max_group_items:,}"
+            raise Unsupported("max_group_items", f"kernel {self.name} has groups of {items:,} work-items, and {most}")
         lacks = tuple(name for name in _CAPABILITIES if capabilities is not None and not getattr(capabilities, name))
         for param in self.params:
             needed, words = NEEDS.get(param.dtype, ("", ""))

@@ -120,3 +120,10 @@ def test_a_device_that_hangs_and_goes_on_loses_nothing(device: FakeDevice, cache
     hang.release()
     thread.join(30)
     np.testing.assert_array_equal(finished[0], expected(ITERATIONS))
+
+
+def test_the_last_state_is_written_once_where_a_checkpoint_is_due_too(cache: kk.ProgramCache, tmp_path: Path) -> None:
+    path = tmp_path / "count.kkpt"
+    with kk.run(cache, COUNT, ITERATIONS, "redispatch", checkpoint=path, checkpoint_iterations=ITERATIONS) as done:
+        assert done.report.checkpoints == 1
+    assert kk.read_checkpoint(path).iteration == ITERATIONS

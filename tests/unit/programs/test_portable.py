@@ -266,6 +266,21 @@ def test_check_supported_raises_what_source_would() -> None:
         kernel(params=[kk.Buffer("x", "f8")]).check_supported(Target("cuda", kk.Capabilities()))
 
 
+def test_a_device_with_smaller_groups_is_unsupported() -> None:
+    made = kernel(group=(64, 32))
+    made.source(Target("cuda", kk.Capabilities(max_group_items=2048)))
+    with pytest.raises(
+        kk.Unsupported, match=r"kernel f has groups of 2,048 work-items, and this device takes at most 1,024"
+    ) as raised:
+        made.source(Target("cuda", kk.Capabilities(max_group_items=1024)))
+    assert raised.value.capability == "max_group_items"
+
+
+def test_what_is_no_device_is_named() -> None:
+    with pytest.raises(kk.ArgumentError, match="device must be a device, or the name of a language, got 7"):
+        kernel().source(7)  # type: ignore[arg-type]
+
+
 # --- generated kernels
 
 
