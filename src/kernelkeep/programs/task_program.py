@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .includes import Header
 
 # Raised by 1 when the text around the tasks changes.
-GRID_VERSION = 16
+GRID_VERSION = 17
 
 KERNEL = "resident"
 

@@ -116,8 +116,13 @@ class EmulatedGrid:
         return bool(self._threads)
 
     def start(self) -> None:
+        before = self.is_wanted
         self.is_wanted = True
-        self.resume()
+        try:
+            self.resume()
+        except BaseException:
+            self.is_wanted = before
+            raise
 
     def pause(self) -> None:
         self.is_wanted = False

@@ -139,8 +139,13 @@ class DeviceGrid:
 
     def start(self) -> None:
         """Launch, and have the device's other work respect the grid."""
+        before = self.is_wanted
         self.is_wanted = True
-        self.blocks_place.add(self)
+        try:
+            self.blocks_place.add(self)
+        except BaseException:
+            self.is_wanted = before  # nobody launches it: who waits for its tasks has to start it once more
+            raise
 
     def pause(self) -> None:
         """Have it end, and let the device be as if it were not there."""

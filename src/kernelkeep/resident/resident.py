@@ -248,9 +248,9 @@ class Resident(Submitter):
         """Go on where `pause` stopped."""
         with self._control:
             self._check_open()
-            self._paused_by = None
             self._silence.begin_again()
             self._grid.start()
+            self._paused_by = None
 
     @contextmanager
     def paused(self) -> Iterator[Self]:

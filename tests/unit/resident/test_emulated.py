@@ -211,6 +211,30 @@ def test_a_failure_that_nobody_waited_for_is_raised_by_close(reference: kk.Progr
     resident.close()
 
 
+def test_a_grid_whose_resume_failed_is_resumed_by_close(
+    reference: kk.ProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resident = kk.Resident.emulated(reference, TASKS, arrays())
+    resident.pause()
+    future = resident.submit("get", 1)
+
+    def fail() -> None:
+        raise kk.OutOfMemory("no memory for code")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resident._grid, "resume", fail)
+        with pytest.raises(kk.OutOfMemory):
+            resident.resume()
+        with pytest.raises(kk.DeviceError, match="this thread paused"):
+            resident.submit("get", 2).result(TIMEOUT)
+    closing = threading.Thread(target=resident.close, daemon=True)
+    closing.start()
+    closing.join(TIMEOUT)
+    assert not closing.is_alive()
+    assert future.done()
+    future.result(0)
+
+
 def test_sms_are_not_emulated(reference: kk.ProgramCache) -> None:
     with pytest.raises(kk.ArgumentError, match="sms must be left out"):
         kk.Resident.emulated(reference, TASKS, arrays(), sms=8)

@@ -51,7 +51,8 @@ def test_short_tasks_are_in_the_loop_several_times_and_long_or_labelled_ones_onc
     assert copies("(int i) { x[i] = 1; }") == "4"
     assert copies(f"(int i) {{ {'x[i] += 1; ' * 300} }}") == "1"
     included = 'extern "C" __device__ void one(float* x, int i) { x[i] = of_a_header(i); }'
-    assert copies(kk.Source('#include "header.h"\n' + included, name="one", language="cuda")) == "1"
+    for directive in ("#include", "#  include", "#\tinclude"):
+        assert copies(kk.Source(f'{directive} "header.h"\n{included}', name="one", language="cuda")) == "1"
     written = 'extern "C" __device__ void one(float* x, int i) { asm("NEAR: bra NEAR;"); x[i] = 1; }'
     assert copies(kk.Source(written, name="one", language="cuda")) == "1"
 
@@ -174,3 +175,17 @@ def test_a_launch_that_the_device_did_not_survive_leaves_no_grid(place: Place) -
         place.grid.resume()
     assert not place.grid.runs
     place.grid.suspend()  # as `stop` does
+
+
+@pytest.mark.parametrize("was_wanted", [False, True])
+def test_a_start_that_fails_leaves_what_is_wanted_as_it_was(place: Place, was_wanted: bool) -> None:
+    """A paused grid stays paused: whoever closes it has to start it for the tasks that wait, and then hears what is wrong."""
+
+    def add(grid: DeviceGrid) -> None:
+        raise kk.OutOfMemory("no memory for code")
+
+    place.add = add  # type: ignore[attr-defined]
+    place.grid.is_wanted = was_wanted
+    with pytest.raises(kk.OutOfMemory):
+        place.grid.start()
+    assert place.grid.is_wanted is was_wanted

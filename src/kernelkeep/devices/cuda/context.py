@@ -11,7 +11,6 @@ suspended (`residents.py`): most calls that give something back wait for every r
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -52,9 +51,10 @@ class Discarded:
     _of: ClassVar[dict[int, Discarded]] = {}
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._sizes: deque[int] = deque()  # of memory that was given back since `count_bytes`
+        self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...], int]] = deque()
+        self._sizes: deque[int] = deque()  # of the calls since `count_bytes`; negative for those that were made
         self._bytes = 0
+        self._counting = threading.Lock()
         self.held = False  # a kernel that never exits runs
         self.under_way: list[None] = []  # one for each such call; append and pop are atomic
         self.end = self.under_way.pop  # no function of ours: Ctrl-C at its beginning would leave the grids away
@@ -83,20 +83,21 @@ class Discarded:
 
     def add(self, function: Callable[..., Any], *args: Any, nbytes: int = 0) -> None:
         """Postpone a call, which frees `nbytes` of device memory. For finalisers: takes no lock and never waits."""
-        self._sizes.append(nbytes)  # first: who makes the last call forgets the sizes
-        self._calls.append((function, args))
+        self._sizes.append(nbytes)
+        self._calls.append((function, args, nbytes))
 
     def count_bytes(self) -> int:
         """How much device memory the postponed calls would free, about."""
-        while self._sizes:
-            with contextlib.suppress(IndexError):  # another thread counted it
+        with self._counting:  # finalisers do not take it
+            while self._sizes:
                 self._bytes += self._sizes.popleft()
-        return self._bytes
+            return self._bytes
 
     def clear(self, seconds: float | None = None) -> None:
         """Make the postponed calls, unless a kernel that never exits runs. The device's context must be current.
 
-        With `seconds`, no call begins after that time; the first one is made in any case.
+        With `seconds`, no call begins after that time; the first one is made in any case. Those that are left when such a kernel
+        is about to be launched stay postponed: the launch waits for the call that is under way.
         """
         end = None if seconds is None else time.perf_counter() + seconds
         if not self._calls or not self.begin():
@@ -104,22 +105,15 @@ class Discarded:
         try:
             while self._calls:
                 try:
-                    function, args = self._calls.popleft()
+                    function, args, nbytes = self._calls.popleft()
                 except IndexError:  # another thread took it
                     return
+                self._sizes.append(-nbytes)
                 function(*args)
-                if end is not None and time.perf_counter() > end:
+                if self.held or (end is not None and time.perf_counter() > end):
                     return
         finally:
-            try:
-                if not self._calls:  # the sizes of those that stay are not known apart, so all stay counted
-                    self._forget_sizes()
-            finally:
-                self.end()
-
-    def _forget_sizes(self) -> None:
-        self._sizes.clear()
-        self._bytes = 0
+            self.end()
 
 
 class Events:

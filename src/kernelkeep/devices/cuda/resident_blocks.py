@@ -89,7 +89,8 @@ class CudaResidentBlocks(ResidentBlocks):
         try:
             self._device.residents.add(grid)
         except BaseException:
-            self._device.residents.room.give_back(self)
+            if grid not in self._device.residents.grids:  # one that is registered may be launched later
+                self._device.residents.room.give_back(self)
             raise
 
     def remove(self, grid: SuspendableGrid) -> None:

@@ -57,7 +57,8 @@ import contextlib
 import threading
 import time
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import DeviceError
@@ -88,8 +89,7 @@ class Residents:
         self._flag = threading.RLock()  # held for a few instructions: `grids` and `discarded.held` change together
         self._turn = threading.RLock()  # held while grids are suspended or launched
         self._no_block = threading.Condition(self._turn)
-        self._blocks = 0  # of `out_of_the_way`, in all threads
-        self._inside: set[int] = set()  # the threads that are in one
+        self._inside: set[int] = set()  # the threads that are in a block of `out_of_the_way`
         self._changing: int | None = None  # the thread that suspends or launches grids
         self._slack = 1  # factor on the limits below, larger after a grid could not be suspended
 
@@ -102,7 +102,8 @@ class Residents:
         """Register a grid and launch it (`grid.resume()`), after all code of the process is on the device.
 
         In this thread's `out_of_the_way` it is launched at the end of the block. If this raises, the grid is not registered and
-        does not run. One that is registered is only launched, if it does not run: at the end of the blocks of all threads.
+        does not run. One that was registered before stays so: it is only launched, if it does not run, at the end of the blocks
+        of all threads.
         """
         if threading.get_ident() in self._inside:
             if grid not in self.grids:
@@ -110,21 +111,23 @@ class Residents:
             return
         with self._turn:
             if grid in self.grids:
-                if not self._blocks:
+                if not self._inside:
                     self._launch(grid)
                 return
-            self._no_block.wait_for(lambda: not self._blocks)
+            self._no_block.wait_for(lambda: not self._inside)
             others = list(self.grids)
-            self._suspend_all()
             try:
-                self._register(grid)
-            finally:
-                self._resume_all(*others)  # first, so that they have room; their errors do not concern the new one
-            try:
+                self._suspend_all()
+                try:
+                    self._register(grid)
+                finally:
+                    self._resume_all(*others)  # first, so that they have room; their errors do not concern the new one
                 self._postpone_calls()
                 self._launch(grid)
             except BaseException:
                 self._forget(grid)
+                with contextlib.suppress(Exception):  # Ctrl-C may have come before all were
+                    self._resume(*others)
                 raise
 
     def remove(self, grid: SuspendableGrid) -> None:
@@ -138,13 +141,21 @@ class Residents:
                 self.discarded.clear()
 
     def _forget(self, grid: SuspendableGrid) -> None:
+        try:
+            self._take_out(grid)
+        except BaseException:  # Ctrl-C: once more, or calls would stay postponed without a grid
+            self._take_out(grid)
+            raise
+
+    def _take_out(self, grid: SuspendableGrid) -> None:
         with self._flag:
-            with contextlib.suppress(ValueError):
+            if grid in self.grids:
                 self.grids.remove(grid)
             if not self.grids:
                 self.discarded.held = False
 
-    def out_of_the_way(self, *, calls_seconds: float | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def out_of_the_way(self, *, calls_seconds: float | None = None) -> Iterator[None]:
         """For a block with calls that wait for every running kernel: no grid runs meanwhile. May be nested.
 
         Several threads may be in such a block. The first one suspends the grids, the last one launches them again. The
@@ -152,51 +163,45 @@ class Residents:
         the next block without it. Raises what a grid's `suspend` raises. A grid that cannot be launched again is a
         `RuntimeWarning`: this thread may have nothing to do with it, and whoever waits for its tasks gets the error.
         """
-        return _OutOfTheWay(self, calls_seconds)
-
-    def begin_block(self, calls_seconds: float | None = None) -> bool:
-        """A block of this thread begins; False if the thread is in one already."""
+        # A generator: where Ctrl-C comes before its end is called for, it ends when it is deleted. A class has no such place.
         thread = threading.get_ident()
+        began = self._begin_block(thread, calls_seconds)
+        try:
+            yield
+        finally:
+            if began:
+                try:
+                    self._end_block(thread)
+                except BaseException:
+                    with contextlib.suppress(Exception):  # Ctrl-C leaves no grid away: what was done is not done again
+                        self._end_block(thread)
+                    raise
+
+    def _begin_block(self, thread: int, calls_seconds: float | None) -> bool:
+        """A block of a thread begins; False if the thread is in one already."""
         if thread in self._inside:
             return False
         if thread == self._changing:
             raise DeviceError("a resident grid must not load code or build graphs while it is suspended or launched")
-        began = False
         try:
             with self._turn:
                 if self.discarded.held:
                     self._suspend_all(calls_seconds)
                 elif calls_seconds is None:  # a block with less time, of another thread, may have left some
                     self._make_postponed_calls(self.grids, None)
-                self._blocks += 1
-                began = True
                 self._inside.add(thread)
         except BaseException:
-            if began:  # Ctrl-C, such as while the lock was released: there is no block, so nobody would end it
-                self._inside.add(thread)
-                self.end_block()
+            if thread in self._inside:  # Ctrl-C, such as while the lock was released: nobody else would end it
+                self._end_block(thread)
             raise
         return True
 
-    def end_block(self) -> None:
-        """The block that `begin_block` began ends."""
-        try:
-            thread = threading.get_ident()
-            self._count_block_out(thread)
-        except BaseException:
-            thread = threading.get_ident()
-            if thread in self._inside:  # Ctrl-C, such as while another thread had the lock
-                self._count_block_out(thread)
-            raise
-
-    def _count_block_out(self, thread: int) -> None:
+    def _end_block(self, thread: int) -> None:
         with self._turn:
-            self._blocks -= 1
-            try:  # from here on Ctrl-C leaves no grid away
-                self._inside.discard(thread)
+            self._inside.discard(thread)
+            if not self._inside:
                 self._no_block.notify_all()  # they go on when this lock is free
-            finally:
-                if not self._blocks and self.grids:
+                if self.grids:
                     self._resume_all(*self.grids)
 
     def limit_postponed(self, memory_bytes: int) -> None:
@@ -213,12 +218,12 @@ class Residents:
 
     def _register(self, grid: SuspendableGrid) -> None:
         """Add a grid while none runs, and load all code."""
-        with self._flag:
-            self.grids.append(grid)  # first: kernels that other threads make from now on are loaded at once
         thread = threading.get_ident()
         nested = thread in self._inside
-        self._inside.add(thread)
         try:
+            with self._flag:
+                self.grids.append(grid)  # first: kernels that other threads make from now on are loaded at once
+            self._inside.add(thread)
             for device in list(self.devices):
                 device.load_all_code()
         except BaseException:
@@ -309,23 +314,6 @@ class Residents:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-
-
-class _OutOfTheWay:
-    """A class of its own rather than a generator: code is loaded often."""
-
-    __slots__ = ("_began", "_calls_seconds", "_residents")
-
-    def __init__(self, residents: Residents, calls_seconds: float | None) -> None:
-        self._residents = residents
-        self._calls_seconds = calls_seconds
-
-    def __enter__(self) -> None:
-        self._began = self._residents.begin_block(self._calls_seconds)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._began:
-            self._residents.end_block()
 
 
 @atexit.register

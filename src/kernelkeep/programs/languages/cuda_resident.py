@@ -32,9 +32,7 @@ def resident_text(program: TaskProgram) -> str:
     before, _, after = files(__package__).joinpath(_GRID).read_text("utf-8").partition("// (tasks)\n")
     tasks = [_task(number, task) for number, task in enumerate(program.tasks)]
     # In assembly, which may also come with a header, there may be labels, and a label stands in a text once.
-    has_labels = any(
-        task.portable is None and ("asm" in task.text or "#include" in task.text) for task in program.tasks
-    )
+    has_labels = any(task.portable is None and ("asm" in task.text or "include" in task.text) for task in program.tasks)
     copies = 1 if has_labels or sum(map(len, tasks)) > _SHORT_TEXT else _COPIES
     constants = "".join(
         f"#define KK_{name} {value}\n" for name, value in {**program.constants, "COPIES": copies}.items()

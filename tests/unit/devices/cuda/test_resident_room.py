@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.devices.cuda.resident_blocks import CudaResidentBlocks
 from kernelkeep.devices.cuda.resident_room import Room, Share, count_room
 
 A_BLOCK_EACH = Share(132, 8, 132)  # as a grid is by default
@@ -50,3 +54,20 @@ def test_a_grid_is_launched_again_beside_those_that_came_after_it() -> None:
     room.give_back("first")
     with pytest.raises(kk.ArgumentError, match="at most 0"):
         room.take("first", first, "cuda:0")  # now it is the one that comes after
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_a_start_that_fails_gives_the_room_back_unless_the_grid_may_be_launched_later(is_registered: bool) -> None:
+    grid: Any = object()
+
+    def add(_: Any) -> None:
+        raise kk.DeviceError("not now")
+
+    room = Room()
+    residents = SimpleNamespace(room=room, add=add, grids=[grid] if is_registered else [])
+    place = CudaResidentBlocks.__new__(CudaResidentBlocks)
+    place._device = SimpleNamespace(residents=residents)  # type: ignore[assignment]
+    room.take(place, A_BLOCK_EACH, "cuda:0")
+    with pytest.raises(kk.DeviceError, match="not now"):
+        place.add(grid)
+    assert list(room._shares) == ([place] if is_registered else [])
