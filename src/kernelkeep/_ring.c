@@ -1209,18 +1209,18 @@ lane_of_thread(Submitter *submitter)
 }
 
 static PyObject *
-submit_slowly(PyObject *self, PyObject *const *args, Py_ssize_t count)
+submit_slowly(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *method = PyObject_GetAttrString(self, "_submit_slowly");
     if (method == NULL)
         return NULL;
-    PyObject *result = PyObject_Vectorcall(method, args, (size_t)count, NULL);
+    PyObject *result = PyObject_Vectorcall(method, args, (size_t)count, names);
     Py_DECREF(method);
     return result;
 }
 
 static PyObject *
-submitter_submit(PyObject *self, PyObject *const *args, Py_ssize_t count)
+submitter_submit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Submitter *submitter = (Submitter *)self;
     PyObject *plan = NULL, *future = NULL;
@@ -1228,6 +1228,8 @@ submitter_submit(PyObject *self, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "submit takes the name of a task, and its arguments");
         return NULL;
     }
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return submit_slowly(self, args, count, names);
     Py_BEGIN_CRITICAL_SECTION(self);
     if (likely(submitter->plans != NULL))
         plan = Py_XNewRef(PyDict_GetItemWithError(submitter->plans, args[0]));
@@ -1252,7 +1254,7 @@ submitter_submit(PyObject *self, PyObject *const *args, Py_ssize_t count)
         PyErr_Clear();
     }
     Py_XDECREF(future);
-    return submit_slowly(self, args, count);
+    return submit_slowly(self, args, count, NULL);
 }
 
 static PyObject *
@@ -1315,7 +1317,7 @@ submitter_dealloc(PyObject *self)
 }
 
 static PyMethodDef submitter_methods[] = {
-    {"submit", (PyCFunction)(void (*)(void))submitter_submit, METH_FASTCALL,
+    {"submit", (PyCFunction)(void (*)(void))submitter_submit, METH_FASTCALL | METH_KEYWORDS,
      "submit($self, name, /, *args)\n--\n\n"
      "Have a task run; returns at once, unless the ring of the block is full. The future has its result."},
     {"set_plans", (PyCFunction)(void (*)(void))submitter_set_plans, METH_FASTCALL,

@@ -32,7 +32,6 @@ from .common import (
     CacheDir,
     FolderSpec,
     Table,
-    ago,
     agreed,
     cache_root,
     print_fact,
@@ -41,6 +40,7 @@ from .common import (
     print_line,
     print_table,
     size_from,
+    used_ago,
 )
 from .complaint import complain
 
@@ -94,7 +94,7 @@ def _row(stored: Stored) -> tuple[str, ...]:
         human_bytes(stored.nbytes),
         f"{facts.compile_seconds * 1e3:,.1f}",
         str(facts.ripened),
-        ago(stored.last_used),
+        used_ago(stored.last_used),
     )
 
 
@@ -139,7 +139,7 @@ def _facts(stored: Stored) -> list[tuple[str, str]]:
         ("compiled on", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts.created))),
         ("by kernelkeep", facts.version),
         *([("compiler", facts.compiler)] if facts.compiler else []),
-        ("last used", ago(stored.last_used)),
+        ("last used", used_ago(stored.last_used)),
     ]
     if facts.ripened:
         rows.append(

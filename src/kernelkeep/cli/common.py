@@ -112,6 +112,15 @@ def ago(then: float | None) -> str:
     return "just now"
 
 
+def used_ago(then: float | None) -> str:
+    """How long ago something was last used. A use is not written again for half a day."""
+    from ..cache.manifest import REFRESH_SECONDS
+
+    if then and time.time() - then < REFRESH_SECONDS:
+        return f"< {REFRESH_SECONDS / 3600:.0f} hours ago"
+    return ago(then)
+
+
 def agreed(question: str) -> bool:
     """Ask on standard error; whether the answer is yes."""
     print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)

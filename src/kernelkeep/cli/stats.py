@@ -9,8 +9,9 @@ from rich.markup import escape
 
 from ..cache.stats import CacheStats, human_bytes
 from ..cache.upkeep import survey_root
+from ..html.numbers import share
 from .cache import chosen_folders
-from .common import AsJson, CacheDir, FolderSpec, Table, ago, print_json, print_line, print_table
+from .common import AsJson, CacheDir, FolderSpec, Table, print_json, print_line, print_table, used_ago
 
 
 def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson = False) -> None:
@@ -40,7 +41,7 @@ def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson
             str(folder.set_aside),
         )
         named = f"driver's own: {folder.folder}" if folder.is_driver_cache else folder.folder
-        kept.add_row(escape(named), *sizes, ago(folder.last_used))
+        kept.add_row(escape(named), *sizes, used_ago(folder.last_used))
     if survey.folders:
         print_table(kept)
         print_line()
@@ -50,7 +51,7 @@ def stats(cache_dir: CacheDir = None, device: FolderSpec = None, as_json: AsJson
         ("hits on disk", f"{sums.hits_disk:,}"),
         ("remote hits", f"{sums.hits_remote:,}"),
         ("misses", f"{sums.misses:,}"),
-        ("hit rate", f"{sums.hit_rate:.1%}"),
+        ("hit rate", share(sums.hit_rate)),
         ("compiles", f"{sums.compiles:,}"),
         ("compiles that failed", f"{sums.compile_errors:,}"),
         ("compile time spent", f"{sums.compile_seconds:,.3f} s"),
@@ -78,7 +79,7 @@ def _guests(guests: Mapping[str, CacheStats]) -> Table:
         table.add_row(
             escape(name),
             *(f"{count:,}" for count in counts),
-            f"{one.hit_rate:.1%}",
+            share(one.hit_rate),
             f"{_puts(one):,}",
             f"{one.waits:,}",
             f"{one.corrupt_entries:,}",

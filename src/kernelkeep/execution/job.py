@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..cache.program_cache import ProgramCache
+from ..devices.arguments import dimensions
 from ..devices.host_data import parse_dtype, parse_shape
 from ..errors import ArgumentError
 from ..programs.portable import Buffer, PortableKernel
 from ..programs.source import Source, not_a_source
-from .plan import Stage
+from .plan import Stage, check_output_dtype
 
 Batch = Mapping[str, Any]  # a batch's arguments by name
 Grid = int | tuple[int, ...]
@@ -57,9 +58,25 @@ class Job:
         self.copy = copy
         self.name = name or kernel or source.name
         self.outputs = _parse_outputs(outputs)
+        if not callable(grid):
+            dimensions(grid, f"grid of job {self.name}")
         if isinstance(source, PortableKernel):
-            buffers = {param.name for param in source.params if isinstance(param, Buffer)}
-            check_outputs(self, buffers)
+            check_outputs(self, {param.name for param in source.params if isinstance(param, Buffer)})
+            self._check_written(source)
+
+    def _check_written(self, kernel: PortableKernel) -> None:
+        """Every output must be written by the kernel, with the dtype that it declares."""
+        for param in kernel.signature.params or ():
+            wanted = self.outputs.get(param.name)
+            if param.name not in self.outputs:
+                continue
+            if param.access == "r":
+                written = ", ".join(one.name for one in kernel.params if isinstance(one, Buffer) and one.access != "r")
+                raise ArgumentError(
+                    f"output {param.name!r} of job {self.name} is only read by its kernel, which writes: {written or 'nothing'}"
+                )
+            if isinstance(wanted, tuple):
+                check_output_dtype(self, param, wanted[1])
 
     @property
     def jobs(self) -> tuple[Job, ...]:

@@ -397,9 +397,13 @@ def byte_count(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def _host_array(value: Any, launch: Launch, param: Parameter) -> np.ndarray[Any, Any]:
-    """A NumPy array, contiguous or not: it is copied anyway. Python's numbers get the dtype of the parameter."""
+    """A NumPy array, contiguous or not: it is copied anyway. A list of Python's numbers gets the dtype of the parameter."""
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OU" and value.dtype.isnative:
         return value
+    if isinstance(value, int | float | complex | np.generic):  # the kernel would read beyond its one element
+        raise ArgumentError(
+            f"{_argument_label(launch, param)} must be an array, got the number {value!r}: [{value}] is one"
+        )
     try:
         return host_view(value, default=None if param.dtype is None else np.dtype(param.dtype))
     except ArgumentError as error:

@@ -17,7 +17,7 @@ _MOST_SHOWN = 8
 _IDLE = "no block has anything to do"
 WAY_OUT = (
     "It goes on, and result() or close() may be called again; stop(timeout) ends the grid at the next task boundary; a task that "
-    "never ends leaves the GPU only with this process"
+    "never ends leaves the device only with this process"
 )
 
 
@@ -74,7 +74,10 @@ def not_ended(described: str, seconds: float) -> str:
     """What to say of a grid that was told to end, by what `describe` says of it."""
     if described == _IDLE:  # it was hardly waited for, or the device is busy with other work
         return f"the resident grid has not ended after {max(0.0, seconds):g} s, although {described}"
-    return f"the resident grid does not end: {described}"
+    return (
+        f"the resident grid does not end: {described}. Its other blocks have ended, and take no tasks until it has; a task that "
+        "never ends leaves the device only with this process"
+    )
 
 
 def _of_lane(

@@ -115,6 +115,11 @@ class EmulatedGrid:
         """Whether the threads were started and not told to end."""
         return bool(self._threads)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was told to end and has not: a task of it takes long."""
+        return self._ending
+
     def start(self) -> None:
         before = self.is_wanted
         self.is_wanted = True

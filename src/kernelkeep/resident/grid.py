@@ -137,6 +137,11 @@ class DeviceGrid:
         """Whether the kernel was launched and has not been seen to end."""
         return self._running
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was told to end and has not: a task of it takes long."""
+        return self._ending
+
     def start(self) -> None:
         """Launch, and have the device's other work respect the grid."""
         before = self.is_wanted

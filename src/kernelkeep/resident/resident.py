@@ -30,7 +30,7 @@ from ..errors import ArgumentError, DeviceError, TaskSilent
 from .argument_checks import timeout_seconds
 from .arguments import argument_error, rows_of, timeline_entries
 from .assembly import Assembly
-from .diagnosis import WAY_OUT, Silence, describe
+from .diagnosis import WAY_OUT, Silence, describe, not_ended
 from .future import BatchFuture, TaskFuture, Waiting
 from .graph import TaskGraph
 from .graph_check import GraphLimits
@@ -168,8 +168,11 @@ class Resident(Submitter):
         def submit(self, name: str, /, *args: Any) -> TaskFuture:
             """Have a task run; returns at once, unless the ring of the block is full. The future has its result."""
 
-    def _submit_slowly(self, name: str, *args: Any) -> TaskFuture:
+    def _submit_slowly(self, name: str, *args: Any, **named: Any) -> TaskFuture:
         """As `submit`, which leaves to this what is unusual."""
+        if named:
+            known = "".join(f", {one}" for one in self._parts.table.task(name).names)
+            raise ArgumentError(f"the arguments of task {name} go by position, without names: submit({name!r}{known})")
         lane = self._lane_of_thread()
         while (future := self._try_submit(lane, name, args)) is None:
             self._lanes.wait_for_room(lane)
@@ -251,6 +254,8 @@ class Resident(Submitter):
             self._silence.begin_again()
             self._grid.start()
             self._paused_by = None
+            if self._grid.is_ending:  # `pause` has failed before
+                raise DeviceError(f"{not_ended(self.describe(), self._grid.end_seconds)}. All go on by themselves then")
 
     @contextmanager
     def paused(self) -> Iterator[Self]:
@@ -392,6 +397,8 @@ class Resident(Submitter):
         Does not take the lock, which another thread may hold for ever.
         """
         was_open = not self._closed
+        if not was_open:  # `stop` has waited for it, and it did not end
+            self._grid.end_seconds = 0.0
         with suppress(Exception):
             try:
                 self._grid.pause()
@@ -420,8 +427,11 @@ class Resident(Submitter):
         if kind is None:
             self.close()
         else:
-            with suppress(DeviceError):  # what the block raised says more
+            try:
                 self.stop()
+            except DeviceError as error:  # what the block raised says more
+                if exc and isinstance(exc[0], BaseException):
+                    exc[0].add_note(str(error))
 
     # --- what ran when
 
@@ -471,6 +481,10 @@ class Resident(Submitter):
 
     def describe(self) -> str:
         """What the blocks are doing, in one sentence."""
+        if not self._grid.runs and self._failure is None and not self._closed:
+            waiting = sum(lane.submitted - lane.done for lane in self._all_lanes)
+            why = "is out of the way of another thread" if self._grid.is_wanted else "is paused"
+            return f"the resident grid {why}, and {waiting} task{' waits' if waiting == 1 else 's wait'}"
         return describe(self._grid.view, self._parts.table.by_number(), self._graphs)
 
     def _on_silence(self, lane: Any) -> None:

@@ -36,6 +36,7 @@ CODES = dict(i1="b", u1="B", i2="h", u2="H", i4="i", u4="I", i8="q", u8="Q", f2=
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _ARGUMENT = re.compile(r"\s*(?:const\s+)?(?P<type>[A-Za-z_][\w\s]*?)\s+(?P<name>[A-Za-z_]\w*)\s*\Z", re.ASCII)
+_SHARES = re.compile(r"\b(?:kk_)?(?:shared|barrier)\s*\(")
 _FUNCTION = re.compile(
     r"(?:static\s+|inline\s+|__forceinline__\s+)*__device__\s+(?:inline\s+|__forceinline__\s+)*void\s+"
 )
@@ -151,6 +152,7 @@ def _from_kernel(
     threads: int,
     language: Language,
 ) -> PreparedTask:
+    _check_group(name, kernel, threads)
     if task.args is not None or task.result is not None:
         raise ArgumentError(f"task {name} is a kernel: its parameters say what its arguments and its result are")
     known = {one.name: one.dtype for one in arrays}
@@ -168,6 +170,21 @@ def _from_kernel(
     if result and result not in DTYPES:
         raise ArgumentError(f"the result of task {name} must be a number, got {result}")
     return _made(name, task, kernel, number, threads, language, result, result_name)
+
+
+def _check_group(name: str, kernel: PortableKernel, threads: int) -> None:
+    """A kernel that shares memory is written for its own group; others take groups of any size, of one dimension."""
+    group = kernel.signature.group or (threads, 1, 1)
+    shown = group[0] if group[1:] == (1, 1) else group
+    if group[1:] != (1, 1):
+        raise ArgumentError(
+            f"task {name} must have groups of one dimension, got group={shown}: write it with group={threads}"
+        )
+    if group[0] != threads and _SHARES.search(kernel.body):
+        raise ArgumentError(
+            f"task {name} shares memory in groups of {shown}, and the grid's blocks have {threads} threads: make the grid with "
+            f"threads={shown}, or the kernel with group={threads}"
+        )
 
 
 def _made(

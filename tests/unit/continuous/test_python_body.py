@@ -172,7 +172,12 @@ def test_mistakes_have_the_line_of_the_file(tmp_path: Any) -> None:
     def in_helper(u, u_next):
         u_next[kk.item()] = counts_items(u[0])
 
+    def forgotten(u):
+        u_next[kk.item()] = u[kk.item()]  # noqa: F821
+
     with open_or_skip("reference") as device, kk.ProgramCache(device, cache_dir=tmp_path) as cache:
+        with pytest.raises(kk.CompileError, match="unknown name u_next: it must be a parameter, beside u"):
+            kk.run(cache, program(forgotten, until), iterations=1)
         with pytest.raises(kk.CompileError) as caught:
             kk.run(cache, program(wrong, until), iterations=1)
         assert caught.value.line == wrong.__code__.co_firstlineno + 2

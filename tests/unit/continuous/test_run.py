@@ -127,3 +127,15 @@ def test_the_last_state_is_written_once_where_a_checkpoint_is_due_too(cache: kk.
     with kk.run(cache, COUNT, ITERATIONS, "redispatch", checkpoint=path, checkpoint_iterations=ITERATIONS) as done:
         assert done.report.checkpoints == 1
     assert kk.read_checkpoint(path).iteration == ITERATIONS
+
+
+def test_a_checkpoint_beyond_the_goal_is_a_warning(cache: kk.ProgramCache, tmp_path: Path) -> None:
+    path = tmp_path / "count.kkpt"
+    kk.run(cache, COUNT, ITERATIONS, "redispatch", checkpoint=path).close()
+    with pytest.warns(
+        RuntimeWarning, match=f"the checkpoint is at iteration {ITERATIONS}, beyond iterations={ITERATIONS - 1}"
+    ):
+        run = kk.run(cache, COUNT, ITERATIONS - 1, checkpoint=path, resume=True)
+    with run:
+        assert run.iteration == ITERATIONS
+    kk.run(cache, COUNT, ITERATIONS, checkpoint=path, resume=True).close()  # what is reached is no mistake

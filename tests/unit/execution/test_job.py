@@ -74,12 +74,23 @@ def test_grid_and_outputs_may_be_functions_of_the_batch(cache: kk.ProgramCache) 
         ({"y": 5}, "pair of shape and dtype"), ({"y": (1, 2, 3)}, "pair of shape and dtype"),
         ({"y": (4, 5)}, r"'y' must be a pair of shape and dtype, as in \(\(4, 5\), 'f4'\)"),
         ({"y": (-1, "f4")}, "negative"), ({"y": (1.5, "f4")}, "shape"), ({"y": (5, "nonsense")}, "must be a NumPy dtype"),
-        ({"y": (5, object)}, "must be made of numbers"),
+        ({"y": (5, object)}, "must be made of numbers"), ({"y": (5, "f8")}, "must be float32 as in the kernel, got float64"),
     ],
 )  # fmt: skip
 def test_a_job_rejects_wrong_outputs(cache: kk.ProgramCache, outputs: Any, said: str) -> None:
     with pytest.raises(kk.ArgumentError, match=said):
         make(cache, outputs)
+
+
+def test_a_job_rejects_an_output_that_its_kernel_only_reads(cache: kk.ProgramCache) -> None:
+    with pytest.raises(kk.ArgumentError, match="output 'x' of job fill is only read by its kernel, which writes: y"):
+        make(cache, ["x"])
+
+
+@pytest.mark.parametrize("grid", [0, 2.5, (1, 2, 3, 4), "4"])
+def test_a_job_rejects_a_wrong_grid(cache: kk.ProgramCache, grid: Any) -> None:
+    with pytest.raises(kk.ArgumentError, match="grid of job fill must be one to three positive integers, got "):
+        make(cache, grid=grid)
 
 
 def test_outputs_of_a_function_are_checked_as_well(cache: kk.ProgramCache) -> None:

@@ -235,6 +235,78 @@ def test_a_grid_whose_resume_failed_is_resumed_by_close(
     future.result(0)
 
 
+def test_a_paused_grid_says_that_it_is_paused(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        resident.pause()
+        resident.submit("get", 1)
+        assert resident.describe() == "the resident grid is paused, and 1 task waits"
+
+
+def test_resume_after_a_pause_that_failed_says_what_still_runs(opencl: kk.ProgramCache) -> None:
+    loop = {"endless": "() { if (kk_local_id(0) == 0) while (kk_atomic_load(flag[0]) == 0) { } }"}
+    resident = kk.Resident.emulated(opencl, loop, {"flag": np.zeros(4, "i4")}, blocks=1, silence_seconds=0.1)
+    try:
+        future = resident.submit("endless")
+        with pytest.raises(kk.TaskSilent):
+            future.result(TIMEOUT)
+        resident._grid.end_seconds = 0.2
+        with pytest.raises(kk.DeviceError, match="does not end: block 0 runs endless"):
+            resident.pause()
+        with pytest.raises(kk.DeviceError, match=r"runs endless.*All go on by themselves then"):
+            resident.resume()
+    finally:
+        resident.arrays["flag"].copy_from(np.ones(4, "i4"))
+    future.result(TIMEOUT)
+    resident.submit("endless").result(TIMEOUT)
+    resident.close()
+
+
+def test_a_block_left_by_an_error_says_that_the_grid_did_not_end(opencl: kk.ProgramCache) -> None:
+    loop = {"endless": "() { if (kk_local_id(0) == 0) while (kk_atomic_load(flag[0]) == 0) { } }"}
+    flag = opencl.device.array(np.zeros(4, "i4"))
+    resident = kk.Resident.emulated(opencl, loop, {"flag": flag}, blocks=1, silence_seconds=0.1)
+    resident._grid.end_seconds = 0.2
+    with pytest.raises(kk.TaskSilent) as raised, resident:
+        resident.submit("endless").result(TIMEOUT)
+    flag.copy_from(np.ones(4, "i4"))
+    assert any("the resident grid does not end: block 0 runs endless" in note for note in raised.value.__notes__)
+    resident.stop(TIMEOUT)
+
+
+def test_arguments_by_names_are_refused_with_how_they_are_written(reference: kk.ProgramCache) -> None:
+    with kk.Resident.emulated(reference, TASKS, arrays()) as resident:
+        names = resident.rows_dtype("put").names
+        assert names is not None
+        with pytest.raises(kk.ArgumentError, match=rf"go by position.*submit\('put', {', '.join(names)}\)"):
+            resident.submit("put", **dict.fromkeys(names, 1))
+
+
+def _summing(group: int) -> kk.PortableKernel:
+    return kk.PortableKernel(
+        "summing",
+        [kk.Buffer("x", "f4")],
+        f"kk_shared(float, part, {group}); part[kk_local_id(0)] = x[kk_local_id(0)]; kk_barrier(); x[0] = part[{group - 1}];",
+        group=group,
+    )
+
+
+def test_a_kernel_that_shares_memory_must_have_the_grids_group(reference: kk.ProgramCache) -> None:
+    said = "task summing shares memory in groups of 64, and the grid's blocks have 128 threads"
+    arrays = {"x": np.ones(256, "f4")}
+    with pytest.raises(kk.ArgumentError, match=said):
+        kk.Resident.emulated(reference, {"summing": _summing(64)}, arrays, threads=128)
+    with kk.Resident.emulated(reference, {"summing": _summing(64)}, arrays) as resident:
+        assert resident.threads == 64
+        with pytest.raises(kk.ArgumentError, match="task more shares memory in groups of 128"):
+            resident.add("more", _summing(128))
+        wide = kk.PortableKernel("wide", [kk.Buffer("x", "f4")], "x[kk_local_id(1)] = 1;", group=(8, 8))
+        with pytest.raises(kk.ArgumentError, match="task more must have groups of one dimension"):
+            resident.add("more", wide)
+        plain = kk.PortableKernel("plain", [kk.Buffer("x", "f4")], "x[kk_global_id(0)] = 2;", group=128)
+        resident.add("plain", plain)
+        resident.submit("plain").result(TIMEOUT)
+
+
 def test_sms_are_not_emulated(reference: kk.ProgramCache) -> None:
     with pytest.raises(kk.ArgumentError, match="sms must be left out"):
         kk.Resident.emulated(reference, TASKS, arrays(), sms=8)
@@ -324,7 +396,8 @@ def test_a_grid_that_has_nothing_to_do_is_not_said_to_run_something() -> None:
     )
     ring.head[1] = 1
     assert not_ended(describe(ring, {}), 3) == (
-        "the resident grid does not end: block 1 has given no sign yet (1 task waits)"
+        "the resident grid does not end: block 1 has given no sign yet (1 task waits). Its other blocks have ended, and take no "
+        "tasks until it has; a task that never ends leaves the device only with this process"
     )
 
 

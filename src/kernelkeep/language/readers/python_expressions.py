@@ -100,6 +100,9 @@ class ExpressionReader:
             if hint is not None:
                 self.checker.problems.error_once(self.at(node), hint)
                 return invalid(self.at(node))
+            now = node.id.removesuffix("_next")
+            if now != node.id and now in known:
+                return self.error(node, f"unknown name {node.id}: it must be a parameter, beside {now}")
             return self.error(node, f"unknown name {node.id}{nearest(node.id, known)}")
         return self._known(node, node.id, found)
 

@@ -61,6 +61,8 @@ class FailureTests(ExecutorPart):
             ({"y": np.zeros(ITEMS, "i4")}, "'y' of job saxpy must be float32, got int32"),
             ({"x": [1, 1e300]}, "'x' of job saxpy: the numbers must fit into float32"),
             ({"x": "text"}, "'x'"), ({"x": None}, "'x'"),
+            ({"x": 3.0}, "'x' of job saxpy must be an array, got the number 3.0"),
+            ({"x": True}, "must be an array"), ({"x": np.float32(3)}, "must be an array"),
             ({"x": [object()]}, "'x'"), ({"a": "2"}, "argument 2 (a)"), ({"a": np.float64(1e39)}, "argument 2 (a)"),
             ({"n": np.float64(5)}, "argument 3 (n)"), ({"a": None}, "argument 2 (a)"), ({"a": np.ones(3, "f4")}, "argument 2"),
         ],
@@ -95,7 +97,7 @@ class FailureTests(ExecutorPart):
 
     @pytest.mark.parametrize(
         ("wanted", "said"),
-        [((5, "f4"), "must be int32 as in the kernel, got float32"), (lambda b: 5, "pair of shape and dtype"),
+        [(lambda b: (5, "f4"), "must be int32 as in the kernel, got float32"), (lambda b: 5, "pair of shape and dtype"),
          (lambda b: (-5, "i4"), "negative"), (lambda b: (5, "x"), "dtype must be"), (None, "neither shape nor dtype")],
         ids=["dtype", "no-pair", "negative", "no-dtype", "nothing"],
     )  # fmt: skip
@@ -108,7 +110,7 @@ class FailureTests(ExecutorPart):
     def test_an_output_of_another_dtype_than_the_array_fails_the_future(
         self, executor: Executor, job: Job, cache: ProgramCache
     ) -> None:
-        bad = Job(cache, TALLY, grid=1, outputs={"total": (5, "f4")})
+        bad = Job(cache, TALLY, grid=1, outputs={"total": lambda batch: (5, "f4")})
         self.check(executor, job, bad, {"total": np.zeros(5, "i4"), "by": 1, "n": 5}, ArgumentError, "float32")
 
     @pytest.mark.parametrize("passed", [(3,), (7,), (1, 5)], ids=repr)
