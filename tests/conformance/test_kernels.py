@@ -208,6 +208,8 @@ class KernelTests:
             ((None, b), {}, "cannot make an array|made of numbers"),
             ((a, b, c[:3]), {}, r"c has the shape \(3, 5\), and the product is 4 × 5"),
             ((a, b), {"alpha": "x"}, "alpha and beta must be numbers"),
+            ((a, b), {"alpha": None}, "alpha and beta must be numbers"),
+            ((a, b), {"beta": 10**400}, "alpha and beta must be numbers"),
             ((square, b[:4, :4]), {"out": square}, "out is one of the operands"),
         ]
         for positional, named, said in wrong:

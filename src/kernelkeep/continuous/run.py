@@ -26,7 +26,7 @@ from .history import ProgressMoment, Thinned
 from .initial_state import InitialState
 from .interruption import Interruption
 from .live_run import LiveRun
-from .mailbox import MAX_ITERATIONS, Stopped
+from .mailbox import Stopped
 from .program import StateProgram
 from .report import RunReport
 from .run_options import RunOptions
@@ -87,6 +87,7 @@ class Run:
         if self._report is not None:
             raise ArgumentError("the run is over: it can be steered only while it goes, by the function in until=")
         self._session.state.write(arrays)
+        self._session.steered = True
 
     def close(self) -> None:
         """Free the state."""
@@ -158,19 +159,34 @@ def _run_to_end(
             reason = _nothing_left(start, options)
             _warn_if_beyond(start, options)
             with _reported(program, start, options) as report:
-                while not (ended := _why_over(session, options, run, interruption)):
-                    keeper.begin_if_due()  # of a turn that was not the last: the last state has a checkpoint of its own
-                    before = session.iteration
+                asks = True
+                while not (ended := _why_over(session, options, interruption)):
+                    # Of a turn that was not the last: the last state has a checkpoint of its own. Before `until`, which may
+                    # steer: a run that goes on from it asks once more.
+                    keeper.begin_if_due()
+                    if asks and options.asks_to_end(run):
+                        ended = "until"
+                        break
+                    before, tasks_before = session.iteration, session.taken
                     limit = options.next_stop(before, goal) - before
                     if strategy is None:
                         report.begin(_PREPARING)
                         strategy, reason = make_strategy(session, options, limit)
                         shown.strategy = strategy.name
+                        asks = (session.iteration, session.taken) != (
+                            before,
+                            tasks_before,
+                        )  # `until` has seen this state
                     else:
                         strategy.turn(limit, _TURN_SECONDS)
+                        asks = True
                     beat(session.iteration)
                     # Before a checkpoint of this iteration: a run that is resumed from it does not call on_state again.
-                    if options.on_state is not None and session.iteration == options.next_stop(before, MAX_ITERATIONS):
+                    if (
+                        options.on_state is not None
+                        and options.is_for_on_state(session.iteration)
+                        and session.iteration > before
+                    ):
                         options.on_state(session.iteration, {key: array.numpy() for key, array in run.state.items()})
                     seconds = time.perf_counter() - began
                     progress.add(ProgressMoment(seconds, session.iteration))
@@ -247,7 +263,8 @@ def _doing(session: Session, start: InitialState, strategy: Strategy) -> str:
     return f"{session.pending_tasks:,} tasks wait" if session.pending_tasks else strategy.name
 
 
-def _why_over(session: Session, options: RunOptions, run: Run, interruption: Interruption) -> StopReason | None:
+def _why_over(session: Session, options: RunOptions, interruption: Interruption) -> StopReason | None:
+    """Why there is no further turn, but for the caller's `until` function."""
     if session.stopped is Stopped.EMPTY or (session.program.tasks and not session.pending_tasks):
         return "empty"
     if session.stopped is Stopped.BY_BODY:
@@ -258,6 +275,4 @@ def _why_over(session: Session, options: RunOptions, run: Run, interruption: Int
         return "done"
     if interruption.happened:
         return "interrupted"
-    if options.asks_to_end(run):
-        return "until"
     return None

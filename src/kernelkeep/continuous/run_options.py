@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STRATEGY_NAMES = ("redispatch", "mega", "checkpointed", "supervised", "buffered")
 _OF_CHECKPOINTS = ("checkpoint_every", "checkpoint_iterations", "keep_checkpoints")
+_FOREVER = 1e9  # seconds, and so is whatever is longer
 Until = Callable[["Run"], bool] | str | None
 OnState = Callable[[int, dict[str, np.ndarray[Any, Any]]], object]
 
@@ -89,13 +90,19 @@ class RunOptions:
         return cls(**named, **keywords)
 
     def __post_init__(self) -> None:
-        for name in ("deadline_seconds", "checkpoint_every"):
-            _check_number(name, getattr(self, name), optional=True)
-        for name in ("checkpoint_iterations", "state_iterations", "iterations_per_dispatch"):
-            _check_number(name, getattr(self, name), whole=True, optional=True)
-        _check_number("hang_seconds", self.hang_seconds)
-        for name in ("ahead", "keep_checkpoints"):
-            _check_number(name, getattr(self, name), whole=True)
+        # As Python's numbers: those of NumPy overflow.
+        for name in ("deadline_seconds", "checkpoint_every", "hang_seconds"):
+            value = _checked_number(name, getattr(self, name), optional=name != "hang_seconds")
+            object.__setattr__(self, name, value)
+        for name in (
+            "checkpoint_iterations",
+            "state_iterations",
+            "iterations_per_dispatch",
+            "ahead",
+            "keep_checkpoints",
+        ):
+            optional = name not in ("ahead", "keep_checkpoints")
+            object.__setattr__(self, name, _checked_number(name, getattr(self, name), whole=True, optional=optional))
         self._check_iterations()
         if self.strategy != "auto" and self.strategy not in STRATEGY_NAMES:
             hint = did_you_mean(self.strategy, ("auto", *STRATEGY_NAMES))
@@ -146,21 +153,26 @@ class RunOptions:
         return callable(self.until) and self.until(run)
 
     def next_stop(self, iteration: int, goal: int) -> int:
-        """Where the turns from here on must end at the latest: at the goal, or where `on_state` is called."""
-        if self.state_iterations is None:
-            return goal
-        return min(goal, (iteration // self.state_iterations + 1) * int(self.state_iterations))
+        """Where the turns from here on must end at the latest: at the goal, where `on_state` is called, or for a checkpoint."""
+        steps = (self.state_iterations, None if self.checkpoint is None else self.checkpoint_iterations)
+        return min(goal, *((iteration // step + 1) * step for step in steps if step is not None), goal)
+
+    def is_for_on_state(self, iteration: int) -> bool:
+        """Whether `on_state` is called after this iteration."""
+        return self.state_iterations is not None and iteration % self.state_iterations == 0
 
     def splits_rounds(self, program: StateProgram) -> bool:
         """Whether a slice may take a part of a queue's round: nothing in this run depends on which round it is."""
         depends = program.steers or "kk_iteration" in program.outline or self.iterations is not None
-        return not (depends or self.until is not None or self.on_state is not None)
+        looks = self.until is not None or self.on_state is not None or self.checkpoint_iterations is not None
+        return not (depends or looks)
 
 
-def _check_number(name: str, value: Any, *, whole: bool = False, optional: bool = False) -> None:
+def _checked_number(name: str, value: Any, *, whole: bool = False, optional: bool = False) -> Any:
     if value is None and optional:
-        return
+        return None
     numbers = int | np.integer if whole else int | float | np.number
     if not isinstance(value, numbers) or isinstance(value, bool) or not value > 0:
         hint = "; leave it out for the default" if value is None else ""
         raise ArgumentError(f"{name} must be a positive {'integer' if whole else 'number'}, got {value!r}{hint}")
+    return int(value) if whole else float(min(value, _FOREVER))

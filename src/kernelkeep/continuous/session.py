@@ -35,6 +35,7 @@ class Session:
         # Forms before which a dispatch of its own copies arrays to where the form writes.
         self._copies_before = FORMS if program.tasks else ("step",) if program.keeps_whole else ()
         self.measured = Measured()
+        self.steered = False  # somebody has written into the state since it was read
         # A slice whose loops the device cut short is run again, and so must not overwrite what it read.
         self.state = State(
             self.device, program, start, in_place=options.in_place and self.device.capabilities.max_loop_rounds is None

@@ -23,6 +23,7 @@ from .job import Job
 from .pipeline import Pipeline
 from .timeline import Timeline
 
+_MOST_DEPTH = 65_536  # each has slots, whether it is used or not
 open_executors: WeakSet[Executor] = WeakSet()
 
 
@@ -38,8 +39,8 @@ class Executor:
     def __init__(self, device: Device, depth: int = 3, *, trace: bool = True, page_lock: bool = False) -> None:
         if not isinstance(device, Device):
             raise ArgumentError(f"device must be a device that kk.open_device returned, got {device!r}")
-        if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
-            raise ArgumentError(f"depth must be a positive number of batches, got {depth!r}")
+        if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= _MOST_DEPTH:
+            raise ArgumentError(f"depth must be a number of batches from 1 to {_MOST_DEPTH:,}, got {depth!r}")
         if not isinstance(page_lock, bool):
             raise ArgumentError(f"page_lock must be True or False, got {page_lock!r}")
         device.check_open()

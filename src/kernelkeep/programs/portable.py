@@ -280,9 +280,10 @@ class PortableKernel:
             lacking = language.title
         else:
             try:
-                language, capabilities, lacking = find_language(device.language), device.capabilities, "this device"
+                name = device.language
             except AttributeError:
                 raise ArgumentError(f"device must be a device, or the name of a language, got {device!r}") from None
+            language, capabilities, lacking = find_language(name), device.capabilities, "this device"
         items = math.prod(self.signature.group or ())
         if capabilities is not None and items > capabilities.max_group_items:
             most = f"this device takes at most {capabilities.max_group_items:,}"

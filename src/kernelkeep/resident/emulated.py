@@ -192,14 +192,31 @@ class EmulatedGrid:
                 thread.start()
             self.launched_at = time.perf_counter()
             threading.Thread(target=_beat, args=(list(self._threads),), name="kernelkeep-beats", daemon=True).start()
-        except BaseException as error:  # the system has no more threads, or Ctrl-C
-            shared.fail(DeviceError(f"the emulated grid cannot start: {str(error) or type(error).__name__}"))
+        except BaseException as error:
             for thread in self._threads:
                 if thread.ident is None:
                     thread.ended.set()  # one that begins after all sees the failure, and ends
-            if isinstance(error, RuntimeError):
+            failure = DeviceError(f"the emulated grid cannot start: {str(error) or type(error).__name__}")
+            if isinstance(error, Exception):
+                shared.fail(failure)
+            else:  # Ctrl-C: the next start makes other threads
+                self._end_started(shared, failure)
+            if isinstance(error, RuntimeError):  # the system has no more threads
                 raise DeviceError(f"the emulated grid cannot start: {error}") from None
             raise
+
+    def _end_started(self, shared: Shared, failure: DeviceError) -> None:
+        """Have the threads that have begun end, at a task boundary unless that takes long; others will not begin."""
+        self.view.command[:] = EXIT
+        self._ending = True
+        started = [thread for thread in self._threads if thread.ident is not None]
+        with shared.changed:
+            shared.changed.notify_all()
+            shared.changed.wait_for(lambda: shared.leaving >= len(started), self.end_seconds)
+        shared.fail(failure)
+        if all(thread.ended.wait(self.end_seconds) for thread in started):
+            self._have_ended()
+            self._shared = None
 
     @contextmanager
     def out_of_the_way(self) -> Iterator[None]:

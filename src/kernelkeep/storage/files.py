@@ -67,10 +67,11 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True, tru
     descriptor = system.open_file(path, _FOLLOW if follow_links else _READ)
     try:
         _check_opened(os.fstat(descriptor), trust)  # it may have changed in between
-        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    # Not in the block: Ctrl-C that comes when the file has been made closes it, and the descriptor may be another thread's then.
+    return os.fdopen(descriptor, "rb")
 
 
 def open_to_overwrite(path: Path) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import kernelkeep as kk
+from kernelkeep.continuous.checkpoints.writer import CheckpointWriter
 from kernelkeep.testing import FakeDevice
 from kernelkeep.words import StrategyName
 
@@ -139,3 +143,86 @@ def test_a_checkpoint_beyond_the_goal_is_a_warning(cache: kk.ProgramCache, tmp_p
     with run:
         assert run.iteration == ITERATIONS
     kk.run(cache, COUNT, ITERATIONS, checkpoint=path, resume=True).close()  # what is reached is no mistake
+
+
+def test_a_checkpoint_of_every_so_many_iterations_is_never_left_out(
+    cache: kk.ProgramCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "count.kkpt"
+    submit = CheckpointWriter.submit
+
+    def slowly(self: CheckpointWriter, *args: Any, **named: Any) -> None:
+        time.sleep(0.01)
+        submit(self, *args, **named)
+
+    monkeypatch.setattr(CheckpointWriter, "submit", slowly)
+    options = {"checkpoint": path, "checkpoint_every": None, "checkpoint_iterations": 10, "keep_checkpoints": 100}
+    kk.run(cache, COUNT, 35, "redispatch", **options).close()
+    found = sorted(kk.read_checkpoint(one).iteration for one in tmp_path.glob("count.kkpt*"))
+    assert found == [10, 20, 30, 35]
+    with kk.run(cache, COUNT, 60, "redispatch", resume=True, **options) as run:
+        np.testing.assert_array_equal(run.state["u"].numpy(), expected(60))
+    found = sorted(kk.read_checkpoint(one).iteration for one in tmp_path.glob("count.kkpt*"))
+    assert found == [10, 20, 30, 35, 40, 50, 60]
+
+
+TURNED = kk.StateProgram(
+    "turned",
+    coupling="neighbours",
+    items=4,
+    state={"u": np.zeros(4, "i4"), "wheel": np.zeros(1, "i4")},
+    body="int i = kk_item(); u_next[i] = u[i] + wheel[0];",
+    group=4,
+)
+
+
+def test_until_is_asked_once_for_each_state_and_a_resumed_run_repeats_what_it_steered(
+    cache: kk.ProgramCache, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    def until(run: kk.Run) -> bool:
+        asked.append(run.iteration)
+        if run.iteration and run.iteration % 10 == 0:
+            run.steer(wheel=run.state["wheel"].numpy() + 1)
+        return False
+
+    options: dict[str, Any] = {"until": until, "on_state": lambda _, state: None, "state_iterations": 10}
+    with kk.run(cache, TURNED, 60, "redispatch", **options) as whole:
+        wanted = whole.state["u"].numpy()
+    assert sorted(set(asked)) == asked, "once each"
+    path = tmp_path / "turned.kkpt"
+
+    class Killed(BaseException):
+        pass
+
+    def until_killed(run: kk.Run) -> bool:
+        until(run)
+        if run.iteration == 40:
+            shutil.copytree(tmp_path, tmp_path.with_name("as_left"))  # what a kill would leave
+            raise Killed
+        return False
+
+    saved = {"checkpoint": path, "checkpoint_every": None, "checkpoint_iterations": 10, "keep_checkpoints": 1}
+    with pytest.raises(Killed):
+        kk.run(cache, TURNED, 60, "redispatch", **{**options, "until": until_killed}, **saved)
+    left = tmp_path.with_name("as_left") / "turned.kkpt"
+    with kk.resume(left, cache, TURNED, iterations=60, **options) as run:
+        np.testing.assert_array_equal(run.state["u"].numpy(), wanted)
+
+
+@pytest.mark.parametrize("ends", ["says so", "raises"])
+def test_what_was_steered_before_anything_ran_is_saved(cache: kk.ProgramCache, tmp_path: Path, ends: str) -> None:
+    path = tmp_path / "turned.kkpt"
+    kk.run(cache, TURNED, 10, checkpoint=path).close()
+
+    def until(run: kk.Run) -> bool:
+        run.steer(wheel=np.array([7], "i4"))
+        if ends == "raises":
+            raise ValueError("over")
+        return True
+
+    with contextlib.suppress(ValueError):
+        kk.resume(path, cache, TURNED, iterations=20, until=until).close()
+    saved = kk.read_checkpoint(path)
+    assert (saved.iteration, saved.state["wheel"].tolist()) == (10, [7])

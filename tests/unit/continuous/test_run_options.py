@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 import kernelkeep as kk
@@ -78,3 +79,15 @@ def test_a_wrong_value_is_named_with_what_was_given(option: str, value: Any) -> 
     wrong: dict[str, Any] = {option: value}
     with pytest.raises(kk.ArgumentError, match=f"{option} must be .*, got "):
         RunOptions(**wrong)
+
+
+def test_numbers_of_numpy_are_kept_as_pythons_and_endless_times_are_long_ones() -> None:
+    options = RunOptions.parse(
+        {"iterations": 1, "state_iterations": np.int16(1000), "on_state": print, "deadline_seconds": np.float16(1)}
+    )
+    assert type(options.state_iterations) is int and type(options.deadline_seconds) is float
+    assert options.next_stop(32_000, 10**9) == 33_000
+    for endless in (float("inf"), np.float32("inf"), 10**400):
+        assert RunOptions.parse({"iterations": 1, "deadline_seconds": endless}).deadline_seconds == 1e9
+    with pytest.raises(kk.ArgumentError, match="deadline_seconds must be a positive number, got nan"):
+        RunOptions.parse({"iterations": 1, "deadline_seconds": float("nan")})

@@ -122,3 +122,26 @@ def test_standard_output_is_refused_wherever_it_leads(tmp_path: Path) -> None:
             check_destination(link)
     check_destination(tmp_path / "out.txt")
     check_destination(tmp_path / "new.txt")
+
+
+def test_an_interruption_as_a_file_is_opened_closes_no_descriptor_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupted file closes itself, so its number may belong to another thread's file already."""
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    fdopen = os.fdopen
+    taken: list[int] = []
+
+    def interrupted(descriptor: int, mode: str) -> object:
+        fdopen(descriptor, mode).close()
+        taken.append(os.open(path, os.O_RDONLY))  # another thread, which gets the same number
+        assert taken == [descriptor]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            open_regular(path)
+    assert os.read(taken[0], 7) == b"content"
+    os.close(taken[0])

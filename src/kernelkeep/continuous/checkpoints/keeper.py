@@ -43,14 +43,14 @@ class CheckpointKeeper:
             return
         if session.measured.dispatches:  # it compiled, and runs
             self._claim.begin()
-        if writer.busy:
+        every = options.checkpoint_iterations
+        asked = every is not None and session.iteration // every > self._last_iteration // every
+        if writer.busy and not asked:
             return
         due = options.checkpoint_every is not None and time.perf_counter() - self._last_time >= max(
             options.checkpoint_every, self._waited_seconds / _LARGEST_SHARE
         )
-        if options.checkpoint_iterations is not None:
-            due = due or session.iteration - self._last_iteration >= options.checkpoint_iterations
-        if due and session.iteration > self._last_iteration:
+        if (due or asked) and session.iteration > self._last_iteration:
             self._begin(finished=False)
 
     def _begin(self, *, finished: bool) -> None:
@@ -77,7 +77,7 @@ class CheckpointKeeper:
         if self.writer is None or self._claim is None:
             return
         self._claim.begin()
-        if self._unchanged and self._session.iteration == self._last_iteration:
+        if self._unchanged and not self._session.steered and self._session.iteration == self._last_iteration:
             self.close()
             return
         self._begin(finished=finished)
@@ -94,7 +94,7 @@ class CheckpointKeeper:
             return
         try:
             session.synchronize()  # what was still running
-            nothing_new = (session.iteration, session.taken) == self._beginning
+            nothing_new = (session.iteration, session.taken) == self._beginning and not session.steered
             if self.writer is None or self._ending or nothing_new:
                 self.close()
                 return

@@ -120,8 +120,11 @@ def _checked(left: Array, right: Array, alpha: Any, beta: Any) -> tuple[dict[str
     if k != inner:
         raise ArgumentError(f"a is {m} × {k} and b is {inner} × {n}: the inner sizes differ")
     try:
-        return {"m": m, "n": n, "k": k}, np.float32(alpha), np.float32(beta)
-    except (TypeError, ValueError):
+        if alpha is None or beta is None:  # NumPy takes them for NaN
+            raise TypeError
+        with np.errstate(over="ignore"):
+            return {"m": m, "n": n, "k": k}, np.float32(alpha), np.float32(beta)
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"alpha and beta must be numbers, got {alpha!r} and {beta!r}") from None
 
 
