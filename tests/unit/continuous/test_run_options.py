@@ -82,12 +82,11 @@ def test_a_wrong_value_is_named_with_what_was_given(option: str, value: Any) -> 
 
 
 def test_numbers_of_numpy_are_kept_as_pythons_and_endless_times_are_long_ones() -> None:
-    options = RunOptions.parse(
-        {"iterations": 1, "state_iterations": np.int16(1000), "on_state": print, "deadline_seconds": np.float16(1)}
-    )
+    given = {"state_iterations": np.int16(1000), "on_state": print, "deadline_seconds": np.float16(1)}
+    options = RunOptions.parse(given, iterations=1)
     assert type(options.state_iterations) is int and type(options.deadline_seconds) is float
     assert options.next_stop(32_000, 10**9) == 33_000
     for endless in (float("inf"), np.float32("inf"), 10**400):
-        assert RunOptions.parse({"iterations": 1, "deadline_seconds": endless}).deadline_seconds == 1e9
+        assert RunOptions.parse({"deadline_seconds": endless}).deadline_seconds == 1e9
     with pytest.raises(kk.ArgumentError, match="deadline_seconds must be a positive number, got nan"):
-        RunOptions.parse({"iterations": 1, "deadline_seconds": float("nan")})
+        RunOptions.parse({"deadline_seconds": float("nan")})
