@@ -175,4 +175,9 @@ def _checked_number(name: str, value: Any, *, whole: bool = False, optional: boo
     if not isinstance(value, numbers) or isinstance(value, bool) or not value > 0:
         hint = "; leave it out for the default" if value is None else ""
         raise ArgumentError(f"{name} must be a positive {'integer' if whole else 'number'}, got {value!r}{hint}")
-    return int(value) if whole else float(min(value, _FOREVER))
+    if whole:
+        return int(value)
+    try:
+        return min(float(value), _FOREVER)
+    except OverflowError:
+        return _FOREVER
