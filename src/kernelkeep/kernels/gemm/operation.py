@@ -122,8 +122,7 @@ def _checked(left: Array, right: Array, alpha: Any, beta: Any) -> tuple[dict[str
     try:
         if alpha is None or beta is None:  # NumPy takes them for NaN
             raise TypeError
-        with np.errstate(over="ignore"):
-            return {"m": m, "n": n, "k": k}, np.float32(alpha), np.float32(beta)
+        return {"m": m, "n": n, "k": k}, np.float32(alpha), np.float32(beta)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"alpha and beta must be numbers, got {alpha!r} and {beta!r}") from None
 
