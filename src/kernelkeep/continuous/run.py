@@ -7,7 +7,6 @@ begin, conditions are checked, progress is reported and signals are obeyed.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -157,7 +156,6 @@ def _run_to_end(
             keeper = shown.keeper = CheckpointKeeper(session, options, claim)
             strategy: Strategy | None = None
             reason = _nothing_left(start, options)
-            _warn_if_beyond(start, options)
             with _reported(program, start, options) as report:
                 asks = True
                 while not (ended := _why_over(session, options, interruption)):
@@ -244,17 +242,6 @@ def _nothing_left(start: InitialState, options: RunOptions) -> str:
         f"nothing was left to do: iteration {start.iteration:,} was reached before, and iterations={options.iterations:,} counts "
         "from the very beginning"
     )
-
-
-def _warn_if_beyond(start: InitialState, options: RunOptions) -> None:
-    if options.iterations is not None and start.iteration > options.iterations:
-        goal, reached = f"iterations={options.iterations:,}", f"{start.iteration:,}"
-        warnings.warn(
-            f"the checkpoint is at iteration {reached}, beyond {goal}, which counts from the very beginning: the state is of "
-            f"iteration {reached}",
-            RuntimeWarning,
-            stacklevel=5,
-        )
 
 
 def _doing(session: Session, start: InitialState, strategy: Strategy) -> str:

@@ -153,9 +153,10 @@ class RunOptions:
         return callable(self.until) and self.until(run)
 
     def next_stop(self, iteration: int, goal: int) -> int:
-        """Where the turns from here on must end at the latest: at the goal, where `on_state` is called, or for a checkpoint."""
-        steps = (self.state_iterations, None if self.checkpoint is None else self.checkpoint_iterations)
-        return min(goal, *((iteration // step + 1) * step for step in steps if step is not None), goal)
+        """Where the turns from here on must end at the latest: at the goal, or where `on_state` is called."""
+        if self.state_iterations is None:
+            return goal
+        return min(goal, (iteration // self.state_iterations + 1) * self.state_iterations)
 
     def is_for_on_state(self, iteration: int) -> bool:
         """Whether `on_state` is called after this iteration."""
@@ -164,8 +165,7 @@ class RunOptions:
     def splits_rounds(self, program: StateProgram) -> bool:
         """Whether a slice may take a part of a queue's round: nothing in this run depends on which round it is."""
         depends = program.steers or "kk_iteration" in program.outline or self.iterations is not None
-        looks = self.until is not None or self.on_state is not None or self.checkpoint_iterations is not None
-        return not (depends or looks)
+        return not (depends or self.until is not None or self.on_state is not None)
 
 
 def _checked_number(name: str, value: Any, *, whole: bool = False, optional: bool = False) -> Any:

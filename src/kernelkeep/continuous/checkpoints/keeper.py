@@ -43,14 +43,14 @@ class CheckpointKeeper:
             return
         if session.measured.dispatches:  # it compiled, and runs
             self._claim.begin()
-        every = options.checkpoint_iterations
-        asked = every is not None and session.iteration // every > self._last_iteration // every
-        if writer.busy and not asked:
+        if writer.busy:
             return
         due = options.checkpoint_every is not None and time.perf_counter() - self._last_time >= max(
             options.checkpoint_every, self._waited_seconds / _LARGEST_SHARE
         )
-        if (due or asked) and session.iteration > self._last_iteration:
+        if options.checkpoint_iterations is not None:
+            due = due or session.iteration - self._last_iteration >= options.checkpoint_iterations
+        if due and session.iteration > self._last_iteration:
             self._begin(finished=False)
 
     def _begin(self, *, finished: bool) -> None:
