@@ -157,7 +157,7 @@ def test_until_is_asked_once_for_each_state_and_a_resumed_run_repeats_what_it_st
     with kk.run(cache, TURNED, 60, "redispatch", **options) as whole:
         wanted = whole.state["u"].numpy()
     assert sorted(set(asked)) == asked, "once each"
-    path = tmp_path / "turned.kkpt"
+    path, left = tmp_path / "turned.kkpt", tmp_path / "left.kkpt"
 
     class Killed(BaseException):
         pass
@@ -168,14 +168,13 @@ def test_until_is_asked_once_for_each_state_and_a_resumed_run_repeats_what_it_st
             deadline = time.monotonic() + 30
             while not path.exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
-            shutil.copytree(tmp_path, tmp_path.with_name("as_left"))  # what a kill would leave
+            shutil.copy(path, left)  # what a kill would leave
             raise Killed
         return False
 
     saved = {"checkpoint": path, "checkpoint_every": None, "checkpoint_iterations": 10, "keep_checkpoints": 1}
     with pytest.raises(Killed):
         kk.run(cache, TURNED, 60, "redispatch", **{**options, "until": until_killed}, **saved)
-    left = tmp_path.with_name("as_left") / "turned.kkpt"
     assert kk.read_checkpoint(left).iteration in (10, 20, 30, 40)
     with kk.resume(left, cache, TURNED, iterations=60, **options) as run:
         np.testing.assert_array_equal(run.state["u"].numpy(), wanted)
