@@ -43,13 +43,13 @@ def threads_of(tasks: Mapping[str, Any], wanted: int | None, device: Device) -> 
     for given in tasks.values():
         body = given.body if isinstance(given, Task) else given
         if isinstance(body, PortableKernel):
-            groups.add(body.signature.group)
+            groups.add(body.signature.group or (_DEFAULT_THREADS, 1, 1))
     if wanted is None:
         if len(groups) > 1:
             raise ArgumentError(
                 f"the tasks have groups of different sizes, {sorted(groups)}: pass threads=, or give the kernels the same group"
-            )  # type: ignore[type-var]
-        x, y, z = (groups.pop() if groups else None) or (_DEFAULT_THREADS, 1, 1)
+            )
+        x, y, z = groups.pop() if groups else (_DEFAULT_THREADS, 1, 1)
         if (y, z) != (1, 1):
             raise ArgumentError(f"tasks must have groups of one dimension, got {(x, y, z)}")
         wanted = x

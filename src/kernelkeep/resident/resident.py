@@ -165,7 +165,7 @@ class Resident(Submitter):
 
     if TYPE_CHECKING:
 
-        def submit(self, name: str, /, *args: Any) -> TaskFuture:
+        def submit(self, name: str, /, *args: Any, **named: Any) -> TaskFuture:
             """Have a task run; returns at once, unless the ring of the block is full. The future has its result."""
 
     def _submit_slowly(self, name: str, *args: Any, **named: Any) -> TaskFuture:

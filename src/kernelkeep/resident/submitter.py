@@ -7,7 +7,7 @@ comes to `_submit_slowly` of the resident, which is in Python.
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any
 
 from .lane import future_type
 from .python_lane import PythonFuture
@@ -19,7 +19,7 @@ class PythonSubmitter:
     def set_plans(self, plans: dict[str, bytes], lanes: tuple[Any, ...]) -> None:
         """What `submit` finds tasks and lanes in. Here that is left to `_submit_slowly`."""
 
-    def submit(self, name: str, /, *args: Any, **named: Never) -> Any:
+    def submit(self, name: str, /, *args: Any, **named: Any) -> Any:
         """Have a task run; returns at once, unless the ring of the block is full. The future has its result."""
         return self._submit_slowly(name, *args, **named)
 

@@ -172,7 +172,12 @@ def test_until_is_asked_once_for_each_state_and_a_resumed_run_repeats_what_it_st
             raise Killed
         return False
 
-    saved = {"checkpoint": path, "checkpoint_every": None, "checkpoint_iterations": 10, "keep_checkpoints": 1}
+    saved: dict[str, Any] = {
+        "checkpoint": path,
+        "checkpoint_every": None,
+        "checkpoint_iterations": 10,
+        "keep_checkpoints": 1,
+    }
     with pytest.raises(Killed):
         kk.run(cache, TURNED, 60, "redispatch", **{**options, "until": until_killed}, **saved)
     assert kk.read_checkpoint(left).iteration in (10, 20, 30, 40)
