@@ -165,16 +165,13 @@ def _run_to_end(
                     if asks and options.asks_to_end(run):
                         ended = "until"
                         break
-                    before, tasks_before = session.iteration, session.taken
+                    before, seen = session.iteration, (session.iteration, session.taken)
                     limit = options.next_stop(before, goal) - before
                     if strategy is None:
                         report.begin(_PREPARING)
                         strategy, reason = make_strategy(session, options, limit)
                         shown.strategy = strategy.name
-                        asks = (session.iteration, session.taken) != (
-                            before,
-                            tasks_before,
-                        )  # `until` has seen this state
+                        asks = (session.iteration, session.taken) != seen  # else `until` has been asked
                     else:
                         strategy.turn(limit, _TURN_SECONDS)
                         asks = True
@@ -182,8 +179,8 @@ def _run_to_end(
                     # Before a checkpoint of this iteration: a run that is resumed from it does not call on_state again.
                     if (
                         options.on_state is not None
-                        and options.is_for_on_state(session.iteration)
                         and session.iteration > before
+                        and options.is_state_due(session.iteration)
                     ):
                         options.on_state(session.iteration, {key: array.numpy() for key, array in run.state.items()})
                     seconds = time.perf_counter() - began

@@ -94,15 +94,10 @@ class RunOptions:
         for name in ("deadline_seconds", "checkpoint_every", "hang_seconds"):
             value = _checked_number(name, getattr(self, name), optional=name != "hang_seconds")
             object.__setattr__(self, name, value)
-        for name in (
-            "checkpoint_iterations",
-            "state_iterations",
-            "iterations_per_dispatch",
-            "ahead",
-            "keep_checkpoints",
-        ):
-            optional = name not in ("ahead", "keep_checkpoints")
-            object.__setattr__(self, name, _checked_number(name, getattr(self, name), whole=True, optional=optional))
+        for name in ("checkpoint_iterations", "state_iterations", "iterations_per_dispatch"):
+            object.__setattr__(self, name, _checked_number(name, getattr(self, name), whole=True, optional=True))
+        for name in ("ahead", "keep_checkpoints"):
+            object.__setattr__(self, name, _checked_number(name, getattr(self, name), whole=True))
         self._check_iterations()
         if self.strategy != "auto" and self.strategy not in STRATEGY_NAMES:
             hint = did_you_mean(self.strategy, ("auto", *STRATEGY_NAMES))
@@ -158,7 +153,7 @@ class RunOptions:
             return goal
         return min(goal, (iteration // self.state_iterations + 1) * self.state_iterations)
 
-    def is_for_on_state(self, iteration: int) -> bool:
+    def is_state_due(self, iteration: int) -> bool:
         """Whether `on_state` is called after this iteration."""
         return self.state_iterations is not None and iteration % self.state_iterations == 0
 

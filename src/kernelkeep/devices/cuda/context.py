@@ -54,7 +54,7 @@ class Discarded:
         self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...], int]] = deque()
         self._sizes: deque[int] = deque()  # of the calls since `count_bytes`; negative for those that were made
         self._bytes = 0
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()  # a signal's handler may allocate, too
         self.held = False  # a kernel that never exits runs
         self.under_way: list[None] = []  # one for each such call; append and pop are atomic
         self.end = self.under_way.pop  # no function of ours: Ctrl-C at its beginning would leave the grids away
