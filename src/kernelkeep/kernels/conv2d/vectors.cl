@@ -1,7 +1,7 @@
 //kk: kernel conv2d group(1,1,1) x:buffer:f4:r weights:buffer:f4:r y:buffer:f4:rw c:scalar:i4 h:scalar:i4 w:scalar:i4 k:scalar:i4 oh:scalar:i4 ow:scalar:i4 pad_y:scalar:i4 pad_x:scalar:i4
 #include "../gemm/vectors.h"
 
-__kernel WHOLE_VECTORS __attribute__((reqd_work_group_size(1, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void conv2d(__global const float* x, __global const float* weights, __global float* y, const int c, const int h, const int w,
             const int k, const int oh, const int ow, const int pad_y, const int pad_x) {
   __local float panel[KC * PITCH];

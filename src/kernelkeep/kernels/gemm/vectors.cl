@@ -1,7 +1,7 @@
 //kk: kernel gemm group(1,1,1) a:buffer:f4:r b:buffer:f4:r c:buffer:f4:rw alpha:scalar:f4 beta:scalar:f4 m:scalar:i4 n:scalar:i4 k:scalar:i4
 #include "vectors.h"
 
-__kernel WHOLE_VECTORS __attribute__((reqd_work_group_size(1, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm(__global const float* a, __global const float* b, __global float* c, const float alpha, const float beta,
           const int m, const int n, const int k) {
   __local float panel[KC * PITCH];

@@ -4,16 +4,6 @@
 // same access is one instruction, or two where registers hold 8 floats. LESSER, as min may be a call, too.
 typedef float8 __attribute__((aligned(4))) eight;
 typedef float16 __attribute__((aligned(4))) sixteen;
-// LLVM takes a vector of 16 apart for CPUs that it believes to be slowed down by wide registers, and then the sums of 12 × 2 need
-// more registers than there are. A kernel may ask for whole ones. Where registers hold 8 floats this changes nothing.
-#ifdef __has_attribute
-#if __has_attribute(min_vector_width)
-#define WHOLE_VECTORS __attribute__((min_vector_width(512)))
-#endif
-#endif
-#ifndef WHOLE_VECTORS
-#define WHOLE_VECTORS
-#endif
 #define LESSER(x, y) ((x) < (y) ? (x) : (y))
 #define NR (NV * 16)
 // A fair share of a length for each of a number of parts, in multiples of a step: the cores finish together.
